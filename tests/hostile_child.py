@@ -101,7 +101,7 @@ def foreign(path: str) -> int:
     """A model of another program, all but its weights."""
 
     def opened() -> None:
-        from transformer_cli.interop.importing import read
+        from transformer_cli.addons.interop.importing import read
 
         read(Path(path), "hf")
 
@@ -112,7 +112,7 @@ def import_readers() -> None:
     """What reads the files that a checkpoint may be, and what torch imports when it reads its first."""
     import torch
 
-    from transformer_cli.interop import importing  # noqa: F401
+    from transformer_cli.addons.interop import importing  # noqa: F401
 
     file = io.BytesIO()
     torch.save({"weight": torch.zeros(1)}, file)

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tests.conftest import ROOT
+from transformer_cli.addons.interop.foreign import Imported
+from transformer_cli.addons.interop.verify import CPU, log_probs, rows
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.inference.incremental import TransformerDecoder
-from transformer_cli.interop.foreign import Imported
-from transformer_cli.interop.verify import CPU, log_probs, rows
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Transformer
 

@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.toy_attention_maps import toy_maps, words
-from transformer_cli.attention_maps.page import render as render_attention
+from transformer_cli.addons.attention_maps.page import render as render_attention
+from transformer_cli.addons.serving.page.page import HEADERS, render
 from transformer_cli.data.sentences import split_sentences
-from transformer_cli.serving.page.page import HEADERS, render
 
 NAMES = {"en": "English", "de": "German", "fr": "French", "ar": "Arabic"}
 OTHERS = ["one other word", "two other words", "three words more", "one more"]  # that follow a prefix

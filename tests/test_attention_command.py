@@ -307,7 +307,7 @@ def test_a_disk_that_is_full_leaves_no_half_a_picture(folder: Path, monkeypatch:
         yield '{"model":'
         raise OSError(28, "No space left on device", "a.json")
 
-    monkeypatch.setattr("transformer_cli.commands.attention.to_json", full)
+    monkeypatch.setattr("transformer_cli.addons.attention_maps.run_attention.to_json", full)
     refused([*ATTENTION, SENTENCE, "--output", "a.json"], folder, code=5, says=["a.json", "No space left"])
 
 

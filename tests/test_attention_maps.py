@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.toy_translator import PLAIN, VARIANTS, random_model, sentences, toy_tokenizer
-from transformer_cli.attention_maps.maps import (
+from transformer_cli.addons.attention_maps.maps import (
     AttentionMaps,
     compute_attention_maps,
     find_word,

@@ -253,7 +253,7 @@ def test_calibration_error_is_the_gap_between_sure_and_right(script: ModuleType)
 
 def test_pictures_are_small_and_on_the_page(script: ModuleType, walk: Any) -> None:
     pytest.importorskip("matplotlib")
-    pytest.importorskip("transformer_cli.attention_maps.heatmaps")
+    pytest.importorskip("transformer_cli.addons.attention_maps.heatmaps")
     for name, picture in script.pictures(walk).items():
         assert f"(pictures/{name})" in PAGE
         assert (ROOT / "docs" / "pictures" / name).stat().st_size < 150_000

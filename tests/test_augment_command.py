@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from tests.contract import error_line, refused, run
 from tests.test_export import tagged_model
 from tests.toy_run import model_file, packed, sentences
-from transformer_cli.commands.augment import language_of_text
+from transformer_cli.addons.synthesis import work as work_module
+from transformer_cli.addons.synthesis.filters import PairFilters
+from transformer_cli.addons.synthesis.methods import Synthesis
+from transformer_cli.addons.synthesis.run_augment import language_of_text
 from transformer_cli.config.commands import Choose
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
-from transformer_cli.synthesis import work as work_module
-from transformer_cli.synthesis.filters import PairFilters
-from transformer_cli.synthesis.methods import Synthesis
 
 KEEP_ALL = ["max_ratio=null", "drop_copies=false", "drop_loops=false", "drop_unfinished=false", "device=cpu"]
 LINES = [*sentences(23, seed=5), "", "  ", "a b"]

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from tests.conftest import slow
 from tests.toy_bench import CPU, TOY, config
-from transformer_cli.benchmarks import machine, matmuls, parts, tfm_training
-from transformer_cli.benchmarks.matmuls import flops, projections
-from transformer_cli.benchmarks.reference import check, check_model, gradient_errors
-from transformer_cli.benchmarks.report import WIDTH
-from transformer_cli.benchmarks.startup import overrides_of
-from transformer_cli.benchmarks.timing import Spread, best, in_turn, ratio
-from transformer_cli.benchmarks.training import Ceiling, skeleton, summary
-from transformer_cli.benchmarks.worker import Round
+from transformer_cli.addons.benchmarks import machine, matmuls, parts, tfm_training
+from transformer_cli.addons.benchmarks.matmuls import flops, projections
+from transformer_cli.addons.benchmarks.reference import check, check_model, gradient_errors
+from transformer_cli.addons.benchmarks.report import WIDTH
+from transformer_cli.addons.benchmarks.run_bench import BENCHES
+from transformer_cli.addons.benchmarks.startup import overrides_of
+from transformer_cli.addons.benchmarks.timing import Spread, best, in_turn, ratio
+from transformer_cli.addons.benchmarks.training import Ceiling, skeleton, summary
+from transformer_cli.addons.benchmarks.worker import Round
 from transformer_cli.cli import main
-from transformer_cli.commands.bench import BENCHES
 from transformer_cli.config.bench import BenchConfig, BenchSubject
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.train import TrainConfig
@@ -38,7 +38,7 @@ from transformer_cli.training.forward import Inputs
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.benchmarks.workload.N_PAIRS", 500)
+    monkeypatch.setattr("transformer_cli.addons.benchmarks.workload.N_PAIRS", 500)
     for module in (machine, matmuls):
         monkeypatch.setattr(module, "best", partial(best, budget_s=0.0))
 
@@ -286,7 +286,7 @@ def test_the_check_uses_the_compiled_step(
         return compiled
 
     monkeypatch.setattr(torch, "compile", compiling)
-    monkeypatch.setattr("transformer_cli.benchmarks.reference.N_CHECKED", {"cpu": 400})
+    monkeypatch.setattr("transformer_cli.addons.benchmarks.reference.N_CHECKED", {"cpu": 400})
     large = ("train.tokens_per_update=1200", "train.max_tokens_per_microbatch=1200")
     trainer = trained("train.compile=default", *large)
     constant = trainer.run.trainer.compiled_sizes

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.conftest import ROOT
 from tests.toy_bench import CPU, config
-from transformer_cli.benchmarks import baselines, tfm_training
-from transformer_cli.benchmarks.baselines import Baseline, check_comparable, sorted_batches
-from transformer_cli.benchmarks.worker import BenchmarkWorker
-from transformer_cli.benchmarks.workload import random_sentences
+from transformer_cli.addons.benchmarks import baselines, tfm_training
+from transformer_cli.addons.benchmarks.baselines import Baseline, check_comparable, sorted_batches
+from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
+from transformer_cli.addons.benchmarks.workload import random_sentences
 from transformer_cli.errors import ConfigError, EnvironmentFault
 
 MATCHED = "nn.Transformer lean"
@@ -24,7 +24,7 @@ MATCHED = "nn.Transformer lean"
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.benchmarks.workload.N_PAIRS", 500)
+    monkeypatch.setattr("transformer_cli.addons.benchmarks.workload.N_PAIRS", 500)
 
 
 # ---- Baselines
@@ -38,7 +38,7 @@ def test_every_sentence_is_in_one_batch_of_the_baselines() -> None:
 
 
 def test_random_sentences_end_and_are_as_long_as_those_of_wmt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.benchmarks.workload.N_PAIRS", 50_000)
+    monkeypatch.setattr("transformer_cli.addons.benchmarks.workload.N_PAIRS", 50_000)
     corpus = random_sentences(1000, longest=256, seed=1)
     assert corpus.target_lengths.mean() == pytest.approx(29.3, rel=0.02)
     assert (corpus.target_ids[corpus.target_offsets[1:] - 1] == 3).all()
@@ -157,7 +157,7 @@ def test_close_kills_the_worker(worker: Callable[[str], BenchmarkWorker]) -> Non
 def test_the_memory_of_a_worker_excludes_that_of_the_parent(tmp_path: Path) -> None:
     program = """
 import torch
-from transformer_cli.benchmarks.worker import peak_bytes
+from transformer_cli.addons.benchmarks.worker import peak_bytes
 print('{"n_target_tokens": 1, "n_source_tokens": 1, "n_padded_tokens": 2, "seconds": 1, "peak_bytes": %d}'
       % peak_bytes(torch.device("cpu")), flush=True)
 """

@@ -15,8 +15,8 @@ import torch
 from tests.conftest import slow
 from tests.toy_translator import PLAIN, sentences, toy_tokenizer
 from tests.toy_translator import random_model as random_toy
-from transformer_cli.benchmarks import decoders, decoding, startup
-from transformer_cli.benchmarks.decoders import (
+from transformer_cli.addons.benchmarks import decoders, decoding, startup
+from transformer_cli.addons.benchmarks.decoders import (
     BASELINES,
     BATCHES_OF_32,
     CT2,
@@ -33,8 +33,8 @@ from transformer_cli.benchmarks.decoders import (
     engine,
     for_search,
 )
-from transformer_cli.benchmarks.decoding import check_translations, similarity
-from transformer_cli.benchmarks.decoding_rounds import (
+from transformer_cli.addons.benchmarks.decoding import check_translations, similarity
+from transformer_cli.addons.benchmarks.decoding_rounds import (
     FIXED_LENGTH,
     MatrixProducts,
     Text,
@@ -42,9 +42,9 @@ from transformer_cli.benchmarks.decoding_rounds import (
     group_sizes,
     sample_evenly,
 )
-from transformer_cli.benchmarks.report import WIDTH
-from transformer_cli.benchmarks.startup import translating_overrides
-from transformer_cli.benchmarks.workload import random_model
+from transformer_cli.addons.benchmarks.report import WIDTH
+from transformer_cli.addons.benchmarks.startup import translating_overrides
+from transformer_cli.addons.benchmarks.workload import random_model
 from transformer_cli.cli import main
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain, load_config

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.benchmarks import layer_kinds, layers
-from transformer_cli.benchmarks.exponents import crossover, exponent, upper
-from transformer_cli.benchmarks.layer_costs import Costs, LayerSize
-from transformer_cli.benchmarks.layer_kinds import (
+from transformer_cli.addons.benchmarks import layer_kinds, layers
+from transformer_cli.addons.benchmarks.exponents import crossover, exponent, upper
+from transformer_cli.addons.benchmarks.layer_costs import Costs, LayerSize
+from transformer_cli.addons.benchmarks.layer_kinds import (
     ALONE,
     AT_ONCE,
     KINDS,
@@ -27,10 +27,10 @@ from transformer_cli.benchmarks.layer_kinds import (
     layers_on,
     written_out,
 )
-from transformer_cli.benchmarks.layers import BOTH, CLOCKS, WAYS, report
-from transformer_cli.benchmarks.layers_plot import draw
-from transformer_cli.benchmarks.report import WIDTH
-from transformer_cli.benchmarks.timing import in_turn
+from transformer_cli.addons.benchmarks.layers import BOTH, CLOCKS, WAYS, report
+from transformer_cli.addons.benchmarks.layers_plot import draw
+from transformer_cli.addons.benchmarks.report import WIDTH
+from transformer_cli.addons.benchmarks.timing import in_turn
 from transformer_cli.cli import main
 from transformer_cli.config.bench import BenchConfig, Clock
 from transformer_cli.config.compose import load_config

@@ -9,8 +9,8 @@ from tests.golden.make import FOLDER
 from tests.marked import in_order
 from tests.test_serve_apis import multipart
 from tests.toy_server import running, stand_in_server
+from transformer_cli.addons.documents.document import translate_document
 from transformer_cli.errors import DataError
-from transformer_cli.markup.document import translate_document
 
 XLIFF = """<?xml version="1.0"?>
 <!-- of the kitchen timer -->

@@ -18,8 +18,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.test_markup_properties import echo, translated
+from transformer_cli.addons.documents.document import translate_document
 from transformer_cli.decoding.results import Translated
-from transformer_cli.markup.document import translate_document
 
 PACKAGE = "commonmark-spec@0.31.2"
 N_EXAMPLES = 652

@@ -16,8 +16,8 @@ from tests.forked import environment
 from tests.golden.make import FOLDER
 from tests.test_metrics import noised
 from tests.toy_run import sentences
+from transformer_cli.addons.comparison.compare_models import notes_on_tags
 from transformer_cli.commands import evaluate_file
-from transformer_cli.commands.compare_models import notes_on_tags
 from transformer_cli.config.compare import CompareConfig
 
 WORDS = [
@@ -171,8 +171,14 @@ def test_the_table_marks_what_is_significant(folder: Path) -> None:
     page.write_text("old")
     ran = run(["compare", "a.en", "b.en", "worse.en", "--reference", "r0.en", "--json", "samples=100"], folder)
     assert (ran.code, page.read_text()) == (0, "old")
-    from transformer_cli.comparison.report import text_lines
-    from transformer_cli.comparison.results import Comparison, MetricComparison, PairedResult, System, SystemScore
+    from transformer_cli.addons.comparison.report import text_lines
+    from transformer_cli.addons.comparison.results import (
+        Comparison,
+        MetricComparison,
+        PairedResult,
+        System,
+        SystemScore,
+    )
 
     results = [None, PairedResult(1.5, 0.01, 0.002), PairedResult(-0.2, 0.4, 0.5)]
     scores = [SystemScore(30, 30.1, 1.0), SystemScore(31.5, 31.4, 1.1), SystemScore(29.8, 29.9, 0.9)]

@@ -9,14 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from transformer_cli.commands import compare_models
-from transformer_cli.comparison.breakdowns import Frequencies, by_frequency, by_length
-from transformer_cli.comparison.groups import compare_groups, config_differences, find_groups, welch_p_value
-from transformer_cli.comparison.measure import _counts
-from transformer_cli.comparison.results import MetricComparison, SystemScore
-from transformer_cli.comparison.runs import flat, read_curves
-from transformer_cli.comparison.significance import Draws, Resampling, compare_systems, statistics_of
-from transformer_cli.comparison.systems import is_model, short_names
+from transformer_cli.addons.comparison import compare_models
+from transformer_cli.addons.comparison.breakdowns import Frequencies, by_frequency, by_length
+from transformer_cli.addons.comparison.groups import compare_groups, config_differences, find_groups, welch_p_value
+from transformer_cli.addons.comparison.measure import _counts
+from transformer_cli.addons.comparison.results import MetricComparison, SystemScore
+from transformer_cli.addons.comparison.runs import flat, read_curves
+from transformer_cli.addons.comparison.systems import is_model, short_names
 from transformer_cli.evaluation.metrics import (
     METRICS,
     SENTENCE_METRICS,
@@ -26,6 +25,7 @@ from transformer_cli.evaluation.metrics import (
     Translations,
     bleu,
 )
+from transformer_cli.evaluation.significance import Draws, Resampling, compare_systems, statistics_of
 from transformer_cli.evaluation.text_statistics import text_statistics
 
 

@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 
 from tests.browser import NEEDS_CHROMIUM, chromium
 from tests.toy_comparison import toy_comparison
-from transformer_cli.comparison.page import render
-from transformer_cli.comparison.results import Comparison
+from transformer_cli.addons.comparison.page import render
+from transformer_cli.addons.comparison.results import Comparison
 
 pytestmark = NEEDS_CHROMIUM
 

@@ -28,6 +28,7 @@ from tests.toy_translator import (
     toy_tokenizer,
     translator_of,
 )
+from transformer_cli.addons.interop import conversions
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.config.model import ModelConfig, Norm
 from transformer_cli.data.tokenizer import Tokenizers
@@ -46,7 +47,6 @@ from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.inference.kv_cache import DecoderCache
 from transformer_cli.inference.precision import choose_precision, converted, in_precision, on_device
-from transformer_cli.interop import conversions
 from transformer_cli.models.build import build_model
 from transformer_cli.models.ensemble import Ensemble
 from transformer_cli.models.file import write_model

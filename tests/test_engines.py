@@ -12,6 +12,7 @@ import torch
 from tests.test_export import model_file
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
 from transformer_cli import api
+from transformer_cli.addons.interop import conversions
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.model import Norm
@@ -24,7 +25,6 @@ from transformer_cli.decoding.search.registry import register
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
-from transformer_cli.interop import conversions
 from transformer_cli.models.file import read_model, write_model
 from transformer_cli.models.locate import EXPORT_FILE
 

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from tests.toy_translator import MARKS, SIZES, sentences, toy_tokenizer
+from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
+from transformer_cli.addons.interop import huggingface as to_huggingface
+from transformer_cli.addons.interop.foreign import ReadOptions
+from transformer_cli.addons.interop.huggingface_reader import HuggingFaceReader
+from transformer_cli.addons.interop.text import folder_tokenizers, normalising, write_tokenizers
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
-from transformer_cli.interop import ctranslate2 as to_ctranslate2
-from transformer_cli.interop import huggingface as to_huggingface
-from transformer_cli.interop.foreign import ReadOptions
-from transformer_cli.interop.huggingface_reader import HuggingFaceReader
-from transformer_cli.interop.text import folder_tokenizers, normalising, write_tokenizers
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile
 

@@ -14,13 +14,13 @@ from tests.golden.make import FOLDER
 from tests.test_export import model_file, other_tokenizer
 from tests.toy_run import sentences as letters
 from tests.toy_translator import sentences, toy_tokenizer
+from transformer_cli.addons.interop import argos, verify
+from transformer_cli.addons.interop.export_file import is_unchanged_archive
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.model import Norm, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError
-from transformer_cli.interop import argos, verify
-from transformer_cli.interop.export_file import is_unchanged_archive
 from transformer_cli.models.file import ModelFile
 
 ctranslate2 = pytest.importorskip("ctranslate2")

@@ -16,11 +16,11 @@ from tests.contract import bound_by_permissions, error_line, refused, run, tree,
 from tests.golden.make import FOLDER
 from tests.test_export import model_file, tagged_model
 from tests.toy_run import sentences
+from transformer_cli.addons.interop import huggingface
+from transformer_cli.addons.interop import verify as verifying
+from transformer_cli.addons.interop.exported import read_export, sha256_of
 from transformer_cli.config.model import Positions
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop import huggingface
-from transformer_cli.interop import verify as verifying
-from transformer_cli.interop.exported import read_export, sha256_of
 from transformer_cli.models.file import read_model, write_model
 
 PACKAGES = {

@@ -10,6 +10,10 @@ import torch
 
 from tests.test_export import model_file
 from tests.toy_translator import GREEDY, sentences
+from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
+from transformer_cli.addons.interop import verify
+from transformer_cli.addons.interop.exported import facts_of, read_export
+from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Norm, Tying
 from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
@@ -20,10 +24,6 @@ from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.interop import ctranslate2 as to_ctranslate2
-from transformer_cli.interop import verify
-from transformer_cli.interop.exported import facts_of, read_export
-from transformer_cli.interop.publish import publishing
 from transformer_cli.models.file import ModelFile
 
 CPU = torch.device("cpu")

@@ -20,14 +20,14 @@ from tests.golden.make import FOLDER
 from tests.test_export import MARIAN, model_file, other_tokenizer, pairs
 from tests.toy_run import sentences as letters
 from tests.toy_translator import sentences
+from transformer_cli.addons.interop import onnx as to_onnx
+from transformer_cli.addons.interop import verify
+from transformer_cli.addons.interop.export_file import listed_files
+from transformer_cli.addons.interop.exported import facts_of
+from transformer_cli.addons.interop.model_card import card
 from transformer_cli.config.model import Activation, DecoderStart, Norm, NormKind, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.interop import onnx as to_onnx
-from transformer_cli.interop import verify
-from transformer_cli.interop.export_file import listed_files
-from transformer_cli.interop.exported import facts_of
-from transformer_cli.interop.model_card import card
 from transformer_cli.models.file import ModelFile, read_model
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -13,9 +13,9 @@ from unittest import mock
 import pytest
 
 from tests.contract import tree
+from transformer_cli.addons.interop.exported import sha256_of
+from transformer_cli.addons.interop.publish import check, publishing
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.interop.exported import sha256_of
-from transformer_cli.interop.publish import check, publishing
 
 CALLS = ("mkdir", "fsync", "rename", "unlink", "rmdir", "scandir")  # of `os`, which end up on the disk
 

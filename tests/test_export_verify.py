@@ -8,8 +8,8 @@ import torch
 
 from tests.test_export import model_file
 from tests.toy_translator import sentences
+from transformer_cli.addons.interop import verify
 from transformer_cli.config.model import Norm, Tying
-from transformer_cli.interop import verify
 from transformer_cli.models.file import ModelFile
 
 CPU = torch.device("cpu")

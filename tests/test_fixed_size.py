@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer_cli.benchmarks.workload import random_sentences
+from transformer_cli.addons.benchmarks.workload import random_sentences
 from transformer_cli.data.batching import Batch, BatchPlan, Run
 from transformer_cli.data.fixed_size import (
     IGNORE_INDEX,

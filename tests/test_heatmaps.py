@@ -14,8 +14,8 @@ from matplotlib.transforms import Bbox
 
 from tests.conftest import slow
 from tests.test_attention_maps import random_maps
-from transformer_cli.attention_maps import heatmaps
-from transformer_cli.attention_maps.heatmaps import (
+from transformer_cli.addons.attention_maps import heatmaps
+from transformer_cli.addons.attention_maps.heatmaps import (
     COLOURS,
     FONT,
     FigureLayout,
@@ -24,7 +24,7 @@ from transformer_cli.attention_maps.heatmaps import (
     panels,
     render_heat_map,
 )
-from transformer_cli.attention_maps.maps import AttentionMaps
+from transformer_cli.addons.attention_maps.maps import AttentionMaps
 from transformer_cli.config.commands import AttentionKind
 
 CHAIR = ["▁She", "▁sat", "▁down", "▁in", "▁the", "▁chair", ",", "▁it", "▁was", "▁com", "fortable", ".", "</s>"]

@@ -6,7 +6,7 @@ from html import unescape
 
 from tests.fetched import fetched
 from tests.marked import MARK, in_order, reversed_order, unmarked
-from transformer_cli.markup.document import parse, translate_documents
+from transformer_cli.addons.documents.document import parse, translate_documents
 
 N_DOCUMENTS = 1704  # of html5lib 1.1
 TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--")

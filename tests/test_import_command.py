@@ -19,12 +19,12 @@ from tests.test_export import model_file
 from tests.test_hostile import Job, Outcome, check, run_child
 from tests.toy_huggingface import change_json, opus
 from tests.toy_translator import sentences
+from transformer_cli.addons.interop import huggingface, locate
+from transformer_cli.addons.interop.comparison import Comparison
 from transformer_cli.config.commands import ExportFormat, ImportFormat
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import writing_whole
-from transformer_cli.interop import huggingface, locate
-from transformer_cli.interop.comparison import Comparison
 from transformer_cli.models.file import map_model, model_pieces, read_model, write_lazily
 
 IMPORT = ["import", "hf", "opus", "--output", "m.safetensors"]
@@ -168,7 +168,7 @@ def test_our_own_files_are_found_without_any_reader(tmp_path: Path, monkeypatch:
     with writing_whole(tmp_path / "m.safetensors") as output:
         output.writelines(model_pieces(model_file()))
     monkeypatch.setattr(locate, "imported_file", None)
-    monkeypatch.setattr("transformer_cli.interop.importing.format_of", None)
+    monkeypatch.setattr("transformer_cli.addons.interop.importing.format_of", None)
     assert locate.locate_model(str(tmp_path / "m.safetensors"), "runs") == tmp_path / "m.safetensors"
     (tmp_path / "run").mkdir()
     shutil.copy(tmp_path / "m.safetensors", tmp_path / "run" / "model.safetensors")

@@ -13,15 +13,15 @@ from tests import toy_run
 from tests.conftest import slow
 from tests.test_export import BOTH, ONLY_CTRANSLATE2, TAGGED, model_file, tagged_model
 from tests.toy_translator import sentences
+from transformer_cli.addons.interop import ctranslate2
+from transformer_cli.addons.interop.ctranslate2_reader import TYPES, CTranslate2Reader, Variables
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.importing import import_model
+from transformer_cli.addons.interop.parts import parts_of
+from transformer_cli.addons.interop.verify import verify
+from transformer_cli.addons.interop.weights import with_wide_embeddings
 from transformer_cli.config.model import Norm, Positions
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop import ctranslate2
-from transformer_cli.interop.ctranslate2_reader import TYPES, CTranslate2Reader, Variables
-from transformer_cli.interop.foreign import Imported, ReadOptions
-from transformer_cli.interop.importing import import_model
-from transformer_cli.interop.parts import parts_of
-from transformer_cli.interop.verify import verify
-from transformer_cli.interop.weights import with_wide_embeddings
 from transformer_cli.models.file import ModelFile
 
 KINDS = BOTH | ONLY_CTRANSLATE2

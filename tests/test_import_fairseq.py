@@ -26,12 +26,12 @@ from tests.judges import (
     scramble,
     translations,
 )
+from transformer_cli.addons.interop.fairseq import _SUPPORTED, FairseqReader, read_dictionary
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.torch_checkpoint import check_options, same_tensor
+from transformer_cli.addons.interop.verify import verify
 from transformer_cli.config.model import Norm, Positions, Tying
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop.fairseq import _SUPPORTED, FairseqReader, read_dictionary
-from transformer_cli.interop.foreign import Imported, ReadOptions
-from transformer_cli.interop.torch_checkpoint import check_options, same_tensor
-from transformer_cli.interop.verify import verify
 
 WIDTH, D_FF, HEADS, ROWS = 16, 24, 4, 32
 WORDS = [f"w{i}" for i in range(ROWS - 4)]
@@ -356,9 +356,9 @@ import sys
 from pathlib import Path
 from tests.hostile_child import arm
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop.fairseq import FairseqReader
-from transformer_cli.interop.foreign import ReadOptions
-from transformer_cli.interop.opennmt import OpenNMTReader
+from transformer_cli.addons.interop.fairseq import FairseqReader
+from transformer_cli.addons.interop.foreign import ReadOptions
+from transformer_cli.addons.interop.opennmt import OpenNMTReader
 
 good, *bad = sys.argv[1:]
 for reader in (FairseqReader(), OpenNMTReader()):

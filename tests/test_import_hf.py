@@ -13,11 +13,11 @@ import torch
 from tests.test_export import BOTH, model_file
 from tests.toy_huggingface import CODES, change_json, opus, spm
 from tests.toy_translator import sentences
+from transformer_cli.addons.interop import huggingface
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.importing import format_of, import_model, read
 from transformer_cli.config.model import Activation, DecoderStart, Norm, Positions, Tying
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop import huggingface
-from transformer_cli.interop.foreign import Imported, ReadOptions
-from transformer_cli.interop.importing import format_of, import_model, read
 from transformer_cli.models.file import ModelFile, read_model
 
 CPU = torch.device("cpu")

@@ -23,12 +23,12 @@ from tests.judges import (
     scramble,
     translations,
 )
+from transformer_cli.addons.interop.fairseq import FairseqReader
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.opennmt import OpenNMTReader
+from transformer_cli.addons.interop.verify import verify
 from transformer_cli.config.model import Activation, NormKind, Positions, Tying
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop.fairseq import FairseqReader
-from transformer_cli.interop.foreign import Imported, ReadOptions
-from transformer_cli.interop.opennmt import OpenNMTReader
-from transformer_cli.interop.verify import verify
 
 WIDTH, D_FF, HEADS = 16, 24, 2
 SOURCE = ["<unk>", "<blank>", "<s>", "</s>", *(f"s{i}" for i in range(20))]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.marked import MARK, in_order, marked, reversed_order, unmarked
 from tests.test_markup_properties import translated
+from transformer_cli.addons.documents.document import parse, translate_document
 from transformer_cli.decoding.results import Translated
-from transformer_cli.markup.document import parse, translate_document
 
 TAG = re.compile(r"<[^>]*>")
 # Each with a first and a second text in it, which meet without white space.

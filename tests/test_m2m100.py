@@ -10,11 +10,11 @@ import torch
 from tests.contract import run
 from tests.toy_huggingface import change_json, pieces_of, shaken, spm, write_json
 from tests.toy_translator import sentences
+from transformer_cli.addons.interop.foreign import ReadOptions
+from transformer_cli.addons.interop.importing import import_model, read
+from transformer_cli.addons.interop.m2m100 import LANGUAGES
 from transformer_cli.config.model import Norm, Positions
 from transformer_cli.errors import CheckpointError
-from transformer_cli.interop.foreign import ReadOptions
-from transformer_cli.interop.importing import import_model, read
-from transformer_cli.interop.m2m100 import LANGUAGES
 from transformer_cli.models.file import read_model
 
 DE_EN = ReadOptions(source_lang="de", target_lang="en")

@@ -25,21 +25,21 @@ from tests.forked import run
 from tests.hostile_child import FIRED
 from tests.test_export import model_file
 from tests.toy_translator import sentences, toy_tokenizer
+from transformer_cli.addons.interop import marian
+from transformer_cli.addons.interop.foreign import ReadOptions
+from transformer_cli.addons.interop.marian_names import OPTIONS, Tied, options_of
+from transformer_cli.addons.interop.marian_reader import PAD_BIAS, Marian
+from transformer_cli.addons.interop.marian_vocabulary import read_vocabulary, written
+from transformer_cli.addons.interop.npz import Npz, write_npz
+from transformer_cli.addons.interop.parts import parts_of
+from transformer_cli.addons.interop.text import messages, normalising
+from transformer_cli.addons.interop.verify import log_probs, verify
+from transformer_cli.addons.interop.weights import with_wide_embeddings
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
-from transformer_cli.interop import marian
-from transformer_cli.interop.foreign import ReadOptions
-from transformer_cli.interop.marian_names import OPTIONS, Tied, options_of
-from transformer_cli.interop.marian_reader import PAD_BIAS, Marian
-from transformer_cli.interop.marian_vocabulary import read_vocabulary, written
-from transformer_cli.interop.npz import Npz, write_npz
-from transformer_cli.interop.parts import parts_of
-from transformer_cli.interop.text import messages, normalising
-from transformer_cli.interop.verify import log_probs, verify
-from transformer_cli.interop.weights import with_wide_embeddings
 from transformer_cli.models.file import ModelFile
 from transformer_cli.training.loss import smoothed_nll
 
@@ -605,8 +605,8 @@ import json, resource, sys
 from pathlib import Path
 from tests.hostile_child import arm
 from transformer_cli.errors import TfmError
-from transformer_cli.interop.foreign import ReadOptions
-from transformer_cli.interop.marian_reader import Marian
+from transformer_cli.addons.interop.foreign import ReadOptions
+from transformer_cli.addons.interop.marian_reader import Marian
 options = ReadOptions(source_lang="en", target_lang="de", vocabularies=[Path("good/vocab.spm")])
 def read(path):
     found = Marian().read(path, options)

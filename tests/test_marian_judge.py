@@ -14,9 +14,9 @@ import torch
 
 from tests.judges import judge
 from tests.test_marian import LANGUAGES, exported, imported
-from transformer_cli.interop.marian_names import OPTIONS
-from transformer_cli.interop.marian_reader import Marian
-from transformer_cli.interop.verify import in_parts, log_probs, search, verify
+from transformer_cli.addons.interop.marian_names import OPTIONS
+from transformer_cli.addons.interop.marian_reader import Marian
+from transformer_cli.addons.interop.verify import in_parts, log_probs, search, verify
 from transformer_cli.models.file import ModelFile
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,8 @@ from markdown_it import MarkdownIt
 
 from tests.test_commonmark import parts, render, swapped, swapped_and_reversed, swapped_words, without_order
 from tests.test_markup_properties import echo, translated
+from transformer_cli.addons.documents.document import parse, translate_document, translate_documents
 from transformer_cli.decoding.results import Translated
-from transformer_cli.markup.document import parse, translate_document, translate_documents
 
 
 def texts_of(markdown: str) -> list[str]:

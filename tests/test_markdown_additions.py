@@ -7,7 +7,7 @@ import pytest
 from tests.test_commonmark import Part, parts, swapped, swapped_and_reversed, swapped_words, without_order
 from tests.test_markdown import reversed_text, texts_of, with_tables
 from tests.test_markup_properties import echo, translated
-from transformer_cli.markup.document import translate_document
+from transformer_cli.addons.documents.document import translate_document
 
 # ---- Template tags and attribute lists
 

@@ -10,13 +10,13 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.test_markup_properties import echo, translated
+from transformer_cli.addons.documents.document import PARSERS, parse, translate_document, translate_documents
+from transformer_cli.addons.documents.encodings import other_encoding
+from transformer_cli.addons.documents.placeholders import numbers_lost
+from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
 from transformer_cli.decoding.results import Translated
-from transformer_cli.markup.document import PARSERS, parse, translate_document, translate_documents
-from transformer_cli.markup.encodings import other_encoding
-from transformer_cli.markup.placeholders import numbers_lost
-from transformer_cli.markup.symbols import placeholder_symbols
 
 Translate = Callable[[Sequence[str]], list[Translated]]
 

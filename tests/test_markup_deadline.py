@@ -3,7 +3,7 @@
 import pytest
 
 from tests.marked import in_order
-from transformer_cli.markup.document import translate_documents
+from transformer_cli.addons.documents.document import translate_documents
 
 N = 2000  # parts of a text
 LONG = {

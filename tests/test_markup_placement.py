@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from transformer_cli.markup.document import parse
-from transformer_cli.markup.placement import (
+from transformer_cli.addons.documents.document import parse
+from transformer_cli.addons.documents.placement import (
     _OTHER_COST,
     Span,
     _Element,
@@ -19,7 +19,7 @@ from transformer_cli.markup.placement import (
     place,
     word_edges,
 )
-from transformer_cli.markup.units import Unit
+from transformer_cli.addons.documents.units import Unit
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from transformer_cli.addons.documents.document import PARSERS, translate_document
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.errors import DataError
-from transformer_cli.markup.document import PARSERS, translate_document
 
 WORDS = ["cat", "dog,", "(milk)", "and", "a", "„chair“", "3.5", "x-y", "sat.", "it's", "—", "!", "été", "b", "b"]
 

@@ -10,11 +10,11 @@ import yaml
 
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
+from transformer_cli.addons.interop import languages
+from transformer_cli.addons.interop.exported import facts_of
+from transformer_cli.addons.interop.model_card import as_text, card, model_facts, model_lines, read_scores, score_rows
 from transformer_cli.config.model import Tying
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.interop import languages
-from transformer_cli.interop.exported import facts_of
-from transformer_cli.interop.model_card import as_text, card, model_facts, model_lines, read_scores, score_rows
 from transformer_cli.models.file import ModelFile, read_model, write_model
 
 SCORES = {

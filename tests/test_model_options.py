@@ -23,7 +23,8 @@ from tests.test_marian import AS_MARIAN
 from tests.test_transformer import PAD, toy_model, toy_pair
 from tests.toy_run import CPU
 from tests.toy_translator import GREEDY, SIZES, random_model, sentences, texts, toy_tokenizer, translator_of
-from transformer_cli.benchmarks.matmuls import Projection, projections
+from transformer_cli.addons.benchmarks.matmuls import Projection, projections
+from transformer_cli.addons.interop import ctranslate2, huggingface, marian
 from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Tying
 from transformer_cli.config.train import InitConfig, TrainConfig, TrainSettings
@@ -31,7 +32,6 @@ from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.inference.kv_cache import MAX_BEAM_GROUP
-from transformer_cli.interop import ctranslate2, huggingface, marian
 from transformer_cli.models.attention import SelfAttention
 from transformer_cli.models.embeddings import NarrowEmbedding, make_embedding
 from transformer_cli.models.ensemble import AnyModel, Ensemble

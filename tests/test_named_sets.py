@@ -20,7 +20,7 @@ from tests.golden.make import FOLDER
 from tests.test_download import Handler, Site, site  # noqa: F401 (a fixture)
 from tests.test_evaluate_command import put
 from tests.toy_run import sentences
-from transformer_cli.commands import compare_models
+from transformer_cli.addons.comparison import compare_models
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data import named_sets
 from transformer_cli.data.corpus import ParallelText, load_text

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer_cli.addons.interop.text import compiled
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.extend_vocabulary import extended, new_pieces
 from transformer_cli.data.normalization import Spelling, canonical, format_characters, normalize
@@ -15,7 +16,6 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase
-from transformer_cli.interop.text import compiled
 
 # Every code point that NFC replaces, but for two that are white space.
 REPLACED = [
@@ -155,7 +155,7 @@ def test_spelling_changes_no_letter_and_is_stable(text: str) -> None:
 def test_exported_vocabularies_hold_the_spelling() -> None:
     import sentencepiece
 
-    from transformer_cli.interop.text import normalising
+    from transformer_cli.addons.interop.text import normalising
 
     lines = ("ক\u09dc আ a\u0301b", "ক\u09dc b a\u0301", 'it\'s - "a"')
     tokenizer = trained(*lines)

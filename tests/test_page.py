@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from tests.toy_attention_maps import HOSTILE, toy_explanation, toy_maps, words
-from transformer_cli.attention_maps.maps import AttentionMaps
-from transformer_cli.attention_maps.page import render
+from transformer_cli.addons.attention_maps.maps import AttentionMaps
+from transformer_cli.addons.attention_maps.page import render
 
 TEXT = "</title></style><script>window.broken=1</script> & \"q\" 'a' <b> مرحبا 👩‍👩‍👧‍👦 $script <!-- \\u003c"
 

@@ -19,8 +19,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.browser import NEEDS_CHROMIUM, chromium
 from tests.toy_attention_maps import HOSTILE, toy_explanation, toy_maps, toy_targets, words
-from transformer_cli.attention_maps.maps import AttentionMaps, merge_subwords
-from transformer_cli.attention_maps.page import render
+from transformer_cli.addons.attention_maps.maps import AttentionMaps, merge_subwords
+from transformer_cli.addons.attention_maps.page import render
 
 pytestmark = NEEDS_CHROMIUM
 

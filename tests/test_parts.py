@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tests.test_export import model_file
+from transformer_cli.addons.interop.parts import part_names, parts_of, weights_from_parts
 from transformer_cli.config.model import Activation, Norm, NormKind, Positions, Tying
-from transformer_cli.interop.parts import part_names, parts_of, weights_from_parts
 
 KINDS: dict[str, dict[str, Any]] = {
     "paper": {},

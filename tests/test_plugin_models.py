@@ -53,7 +53,7 @@ def test_translators_of_a_plugin_and_of_tfm_are_an_ensemble(folder: Path, names:
 def test_an_export_of_a_plugin_s_model_is_refused_before_it_is_converted(
     folder: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformer_cli.commands.export.imported", lambda package, needs: None)
+    monkeypatch.setattr("transformer_cli.addons.interop.run_export.imported", lambda package, needs: None)
     ran = run(["export", form, "--checkpoint", "mine.safetensors", "--output", "out"], folder)
     assert ran.code == 4, ran.err
     assert ran.err.decode().endswith(

@@ -241,6 +241,6 @@ def test_a_library_comes_before_a_file_of_its_name_in_the_working_folder(
 def test_the_processes_of_a_benchmark_import_what_the_config_names(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("print('imported')\n", encoding="utf-8")
     parameters = {"config": to_plain(load_config("bench", ["subject=train", "plugins=[mine]"]))}
-    program = "from transformer_cli.benchmarks.worker import config_and_parameters; config_and_parameters()"
+    program = "from transformer_cli.addons.benchmarks.worker import config_and_parameters; config_and_parameters()"
     ran = run([json.dumps(parameters)], tmp_path, program=program)
     assert (ran.code, ran.out, ran.err) == (0, b"", b"imported\n")

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.marked import MARK, in_order, marked, reversed_order, unmarked
+from transformer_cli.addons.documents.document import parse, translate_document
 from transformer_cli.decoding.results import Translated
 from transformer_cli.errors import DataError
-from transformer_cli.markup.document import parse, translate_document
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n{}\n'
 FORMS = {  # by the number of forms: that of ja, de, ru and ar

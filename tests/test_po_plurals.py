@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_markup import upper
-from transformer_cli.markup.document import translate_document
+from transformer_cli.addons.documents.document import translate_document
 
 # As gettext's manual has them; by language, the number of forms and the formula.
 FORMULAS = {

@@ -15,9 +15,9 @@ import torch
 from tests.conftest import slow
 from tests.contract import refused, run
 from tests.toy_run import model_file, packed
-from transformer_cli.attention_maps.positions.encodings import compute_encodings, modules_of_config
-from transformer_cli.attention_maps.positions.page import render
-from transformer_cli.attention_maps.positions.pictures import draw_figure, render_picture
+from transformer_cli.addons.attention_maps.positions.encodings import compute_encodings, modules_of_config
+from transformer_cli.addons.attention_maps.positions.page import render
+from transformer_cli.addons.attention_maps.positions.pictures import draw_figure, render_picture
 from transformer_cli.config.model import ModelConfig, Positions
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile

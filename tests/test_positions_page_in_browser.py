@@ -17,12 +17,12 @@ from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 
 from tests.browser import NEEDS_CHROMIUM, chromium
-from transformer_cli.attention_maps.positions.encodings import (
+from transformer_cli.addons.attention_maps.positions.encodings import (
     PositionEncodings,
     compute_encodings,
     modules_of_config,
 )
-from transformer_cli.attention_maps.positions.page import render
+from transformer_cli.addons.attention_maps.positions.page import render
 from transformer_cli.config.model import ModelConfig, Positions
 from transformer_cli.models.embeddings import LearnedPositions
 

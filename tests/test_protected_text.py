@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.marked import Recorder, in_order, marked, reversed_order, unmarked
 from tests.test_markup_properties import translated
+from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.words import IN_WORD
 from transformer_cli.decoding.results import Translated
-from transformer_cli.markup.document import translate_document
-from transformer_cli.markup.words import IN_WORD
 
 # Words that hold the texts of code, which are short, so that many are within others.
 CODE = ("F", "c", "int", "a", "utf", "an", "foo()", "%s", "--x", ".", "F1")

@@ -12,8 +12,8 @@ import pytest
 from tests import toy_run
 from tests.conftest import ROOT
 from tests.toy_classifier import table
+from transformer_cli.addons.reproduction import reproduce_run
 from transformer_cli.cli import main
-from transformer_cli.commands import reproduce_run
 from transformer_cli.commands.train import Trained
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.keys import SCHEMAS, fields_of

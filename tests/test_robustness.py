@@ -16,17 +16,17 @@ from tests.toy_classifier import random_model as classifier_file
 from tests.toy_classifier import written
 from tests.toy_run import sentences
 from tests.toy_text import content as language_model_content
-from transformer_cli.data.noise import TYPO_SHARE, with_typos
-from transformer_cli.decoding.results import Translated
-from transformer_cli.decoding.translator import Translator
-from transformer_cli.evaluation.perturbations import (
+from transformer_cli.addons.robustness.perturbations import (
     EMOJI,
     PERTURBATIONS,
     PLACEHOLDERS,
     URLS,
     perturbed,
 )
-from transformer_cli.evaluation.robustness import VERSION, RobustnessReport, Row, make_suite, robustness_report
+from transformer_cli.addons.robustness.robustness import VERSION, RobustnessReport, Row, make_suite, robustness_report
+from transformer_cli.data.noise import TYPO_SHARE, with_typos
+from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.translator import Translator
 
 BY_NAME = {it.name: it for it in PERTURBATIONS}
 SOURCES = ["the cat drank the milk.", "A pretty woman sat down in her chair!", "", "it was", "don't (really) go?", "no"]

@@ -23,18 +23,18 @@ from tests import toy_run
 from tests.conftest import ROOT, slow
 from tests.forked import run
 from tests.served import BROKEN, SLOW, TESTED_ENGINE, Served, read_answer, serving, until, write_toy_model
+from transformer_cli.addons.serving import access, protocol
+from transformer_cli.addons.serving import run as serving_run
+from transformer_cli.addons.serving.access import Access, KeyFile, Rate, address_of
+from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.gate import host_name, hosts_of
+from transformer_cli.addons.serving.models import ModelTable
+from transformer_cli.addons.serving.run import warn_if_open
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import LimitsConfig, ServeConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.file import write_model
-from transformer_cli.serving import access, protocol
-from transformer_cli.serving import run as serving_run
-from transformer_cli.serving.access import Access, KeyFile, Rate, address_of
-from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.gate import host_name, hosts_of
-from transformer_cli.serving.models import ModelTable
-from transformer_cli.serving.run import warn_if_open
 
 SECRET = "k-5f2c9a7e1d"
 TIGHT = (

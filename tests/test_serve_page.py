@@ -14,20 +14,20 @@ from starlette.testclient import TestClient
 
 from tests.test_export import model_file
 from tests.test_page import Elements
-from transformer_cli.attention_maps import page as attention_page
+from transformer_cli.addons.attention_maps import page as attention_page
+from transformer_cli.addons.serving.app import create_app
+from transformer_cli.addons.serving.models import ModelTable
+from transformer_cli.addons.serving.page.page import render
+from transformer_cli.addons.serving.server import Server
+from transformer_cli.addons.serving.service import Service
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import ServeConfig
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.models.file import write_model
-from transformer_cli.serving.app import create_app
-from transformer_cli.serving.models import ModelTable
-from transformer_cli.serving.page.page import render
-from transformer_cli.serving.server import Server
-from transformer_cli.serving.service import Service
 
-SCRIPT = (files("transformer_cli.serving.page") / "page.js").read_text(encoding="utf-8")
+SCRIPT = (files("transformer_cli.addons.serving.page") / "page.js").read_text(encoding="utf-8")
 
 
 def client_of(*checkpoints: Path, **changes: Any) -> TestClient:
@@ -72,7 +72,7 @@ def test_the_policy_allows_its_own_server_and_the_script_of_the_attention_page()
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["connect-src"] == "'self'"
-    common = (files("transformer_cli.pages") / "common.css").read_text(encoding="utf-8")
+    common = (files("transformer_cli.addons.pages") / "common.css").read_text(encoding="utf-8")
     framed = files(attention_page.__package__)
     texts = {
         "script": [elements.texts["script"], (framed / "page.js").read_text(encoding="utf-8")],

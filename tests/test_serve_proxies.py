@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from transformer_cli.serving.proxies import behind_proxies
+from transformer_cli.addons.serving.proxies import behind_proxies
 
 PROXIES = ["10.0.0.0/8", "::1"]
 

@@ -13,6 +13,12 @@ import pytest
 from tests.test_export import model_file
 from tests.toy_translator import sentences
 from transformer_cli import api
+from transformer_cli.addons.interop import conversions
+from transformer_cli.addons.serving import models as serving_models
+from transformer_cli.addons.serving.apis.own import answer
+from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.models import ModelTable, ServedModel
+from transformer_cli.addons.serving.service import RequestCall, Service, Translation, Wish, _composed, _lines
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, Quantize
@@ -22,13 +28,7 @@ from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import train_tokenizer
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.interop import conversions
 from transformer_cli.models.file import write_model
-from transformer_cli.serving import models as serving_models
-from transformer_cli.serving.apis.own import answer
-from transformer_cli.serving.errors import RequestError
-from transformer_cli.serving.models import ModelTable, ServedModel
-from transformer_cli.serving.service import RequestCall, Service, Translation, Wish, _composed, _lines
 
 PLAIN = Wish()
 TEXT = "the cat sat .\r\n\r\n   a woman drank milk .  \n\tin her chair .\n\n"
@@ -335,7 +335,7 @@ def test_what_waits_is_done_at_the_rate_of_the_last_requests(
     service = serving(models["de-en"])
     assert service.retry_after() == 1
     service.finished.append((100.0, 30))
-    monkeypatch.setattr("transformer_cli.serving.service.time.monotonic", lambda: 110.0)
+    monkeypatch.setattr("transformer_cli.addons.serving.service.time.monotonic", lambda: 110.0)
     for waiting, seconds in ((6, 2.0), (12, 4.0), (1, 1.0), (10_000, 60.0)):  # three lines a second
         service.n_lines = waiting
         assert service.retry_after() == seconds

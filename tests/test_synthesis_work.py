@@ -12,10 +12,10 @@ import pytest
 
 from tests.toy_run import Died, tree
 from transformer_cli import files
+from transformer_cli.addons.synthesis import work as work_module
+from transformer_cli.addons.synthesis.work import Made, Report, files_of, finished, report_of, work
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.synthesis import work as work_module
-from transformer_cli.synthesis.work import Made, Report, files_of, finished, report_of, work
 
 LINES = [b"a", b"", b"c d", b"e", b"f f"]
 SETTINGS = {"languages": ["en", "de"], "shard": "1/1", "seed": 1}

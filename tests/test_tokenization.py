@@ -17,8 +17,8 @@ from tests.contract import refused, run, signed
 from tests.golden.make import FOLDER
 from tests.test_metrics import assert_equal_to_command, sacrebleu_command, score
 from tests.test_training import score_as
-from transformer_cli.benchmarks.decoding_report import summary
-from transformer_cli.benchmarks.decoding_rounds import Text
+from transformer_cli.addons.benchmarks.decoding_report import summary
+from transformer_cli.addons.benchmarks.decoding_rounds import Text
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig

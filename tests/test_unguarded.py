@@ -14,10 +14,11 @@ from tests.contract import run
 from tests.toy_comparison import toy_comparison
 from tests.toy_run import model_file, packed, sentences
 from tests.toy_translator import engine_of, toy_tokenizer, translator_of
-from transformer_cli.commands.compare import write_page
-from transformer_cli.comparison.page import render
-from transformer_cli.comparison.report import _conclusion, _group_conclusion
-from transformer_cli.comparison.results import Comparison, PairedResult
+from transformer_cli.addons.comparison.page import render
+from transformer_cli.addons.comparison.report import _conclusion, _group_conclusion
+from transformer_cli.addons.comparison.results import Comparison, PairedResult
+from transformer_cli.addons.comparison.run_compare import write_page
+from transformer_cli.addons.interop.model_card import UNKNOWN, architecture, options, table, vocabulary
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import LoraConfig
 from transformer_cli.decoding.results import TranslateOptions
@@ -26,7 +27,6 @@ from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import print_sets
-from transformer_cli.interop.model_card import UNKNOWN, architecture, options, table, vocabulary
 from transformer_cli.models.linear import Linear
 from transformer_cli.training.lora import LoraLinear
 from transformer_cli.training.summary import _corpus
@@ -50,7 +50,7 @@ def test_lines_are_better_where_the_metric_says_so_also_if_lower_is_better(
     def record(comparison: Comparison, name: str, *, replace: bool) -> None:
         written.append((comparison, name, replace))
 
-    monkeypatch.setattr("transformer_cli.commands.compare.write_page", record)
+    monkeypatch.setattr("transformer_cli.addons.comparison.run_compare.write_page", record)
     options = ["--metrics", "chrf", "samples=20", "trials=20", f"sentence_metric={metric}", "--output", "page.html"]
     ran = run(["compare", "first", "second", "--reference", "reference", *options], tmp_path)
     assert ran.code == 0, ran.err

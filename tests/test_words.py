@@ -49,7 +49,7 @@ ALLOWED = {
     "transformer_cli/config/bench.py": {"rivals"},
     "docs/configuration.md": {"rivals"},
     "docs/benchmarking.md": {"rivals"},
-    "transformer_cli/benchmarks/worker.py": {"n_cells"},  # in --json since 0.1.0
+    "transformer_cli/addons/benchmarks/worker.py": {"n_cells"},  # in --json since 0.1.0
     "transformer_cli/training/progress.py": {"n_cells"},  # in state.json since 0.1.0
     "transformer_cli/data/demo.py": {"rivals", "said_"},
 }

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.marked import in_order, reversed_order, unmarked
-from transformer_cli.markup.document import parse, translate_document
+from transformer_cli.addons.documents.document import parse, translate_document
 
 
 def texts(source: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from transformer_cli.attention_maps.maps import AttentionMaps
+from transformer_cli.addons.attention_maps.maps import AttentionMaps
 
 # Tokens that could inject markup into a page, or be shown wrongly.
 HOSTILE = [

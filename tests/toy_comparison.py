@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from transformer_cli.comparison.results import (
+from transformer_cli.addons.comparison.results import (
     Breakdown,
     Bucket,
     Comparison,

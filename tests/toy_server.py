@@ -15,6 +15,10 @@ from typing import Any
 import uvicorn
 
 from tests import toy_run
+from transformer_cli.addons.serving.app import create_app
+from transformer_cli.addons.serving.models import ModelTable
+from transformer_cli.addons.serving.server import Server
+from transformer_cli.addons.serving.service import Service
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.serve import LimitsConfig, ServeConfig
@@ -23,10 +27,6 @@ from transformer_cli.decoding.results import Candidate, Translated, TranslateOpt
 from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import write_model
-from transformer_cli.serving.app import create_app
-from transformer_cli.serving.models import ModelTable
-from transformer_cli.serving.server import Server
-from transformer_cli.serving.service import Service
 
 BREAK = "break"  # a line with this word fails as a fault of tfm does
 SLOW = "slow"  # a line with this word takes SLOWNESS seconds

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from transformer_cli.addons.interop.conversions import converted, is_convertible
+from transformer_cli.addons.interop.exported import Exported, read_export
+from transformer_cli.addons.interop.locate import locate_model, locate_models
 from transformer_cli.config.commands import Engine
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
@@ -31,9 +34,6 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.extras import imported
 from transformer_cli.inference.precision import in_precision, on_device
-from transformer_cli.interop.conversions import converted, is_convertible
-from transformer_cli.interop.exported import Exported, read_export
-from transformer_cli.interop.locate import locate_model, locate_models
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models

@@ -74,7 +74,7 @@ COMMANDS = {
     "reproduce": Command(
         "train a published or measured recipe beside the curve of our own run, and compare the scores at the end",
         "tfm reproduce demo_en_fr",
-        "transformer_cli.commands.reproduce:run",
+        "transformer_cli.addons.reproduction.run_reproduce:run",
         {"--name": _NAME, "--device": _DEVICE},
         argument=Flag("reproduction", "name of the recipe, as multi30k (default: all are listed)"),
         argument_choices="reproductions",
@@ -112,7 +112,7 @@ COMMANDS = {
     "serve": Command(
         "answer HTTP requests: the APIs of LibreTranslate, DeepL and OpenNMT, our own, and a web page",
         "tfm serve --checkpoint model.safetensors",
-        "transformer_cli.commands.serve:run",
+        "transformer_cli.addons.serving.run_serve:run",
         {
             "--checkpoint": Flag(
                 "checkpoint",
@@ -134,7 +134,7 @@ COMMANDS = {
     "augment": Command(
         "make synthetic pairs: back-translate target text, distill a teacher; merge the shards of either",
         "tfm augment back-translate --checkpoint runs/de-en --input news.de --output bt",
-        "transformer_cli.commands.augment:run",
+        "transformer_cli.addons.synthesis.run_augment:run",
         {
             "--checkpoint": _CHECKPOINT,
             "--input": Flag("input", "text file, one sentence a line"),
@@ -165,7 +165,7 @@ COMMANDS = {
     "classify": Command(
         "classify each line of standard input, or --input, in order",
         "tfm classify --probabilities < questions.txt",
-        "transformer_cli.commands.classify:run",
+        "transformer_cli.addons.classification.run_classify:run",
         {
             "--checkpoint": _ONE_MODEL,
             "--input": Flag("input", "file to classify (default: standard input)"),
@@ -181,7 +181,7 @@ COMMANDS = {
     "tag": Command(
         "label each word of each line of standard input, or --input, in order",
         "tfm tag < sentences.txt",
-        "transformer_cli.commands.tag:run",
+        "transformer_cli.addons.tagging.run_tag:run",
         {
             "--checkpoint": _ONE_MODEL,
             "--input": Flag("input", "file to tag (default: standard input)"),
@@ -199,7 +199,7 @@ COMMANDS = {
     "embed": Command(
         "compute a vector for each line, or token, with a model's encoder, or find the nearest lines of a file",
         "tfm embed --input lines.txt --output lines.npy",
-        "transformer_cli.commands.embed:run",
+        "transformer_cli.addons.embedding.run_embed:run",
         {
             "--checkpoint": _ONE_MODEL,
             "--input": Flag("input", "file to read (default: standard input)"),
@@ -249,7 +249,7 @@ COMMANDS = {
     "compare": Command(
         "say which of several systems translates better, whether by chance, and where; with a page",
         "tfm compare runs/old runs/new",
-        "transformer_cli.commands.compare:run",
+        "transformer_cli.addons.comparison.run_compare:run",
         {
             "--source": Flag("source", "own test set: file to translate (not needed for files of translations)"),
             "--reference": Flag("reference", "own test set: its translation; repeat for several", repeated=True),
@@ -293,7 +293,7 @@ COMMANDS = {
     "attention": Command(
         "draw the attention weights of a model for a sentence and its translation",
         'tfm attention "She sat down in the chair, it was very comfortable."',
-        "transformer_cli.commands.attention:run",
+        "transformer_cli.addons.attention_maps.run_attention:run",
         {
             "--checkpoint": _ONE_MODEL,
             "--beam": _BEAM,
@@ -315,7 +315,7 @@ COMMANDS = {
     "generate": Command(
         "continue a prompt, or each line of standard input, with a language model",
         'tfm generate "The weather" --temperature 0.8 --n 3',
-        "transformer_cli.commands.generate:run",
+        "transformer_cli.addons.language_models.run_generate:run",
         {
             "--checkpoint": _ONE_MODEL,
             "--prompt": Flag("prompt", "the prompt, where it holds a = (default: standard input, one a line)"),
@@ -361,7 +361,7 @@ COMMANDS = {
     "bench": Command(
         "measure speed on this machine, beside other programs",
         "tfm bench train model=base data=multi30k_en_de",
-        "transformer_cli.commands.bench:run",
+        "transformer_cli.addons.benchmarks.run_bench:run",
         {
             "--checkpoint": Flag("checkpoint", "for decode and start: the model to translate with"),
             "--json": Flag("json", "print JSON", bool),
@@ -374,7 +374,7 @@ COMMANDS = {
         "write a model for CTranslate2, Hugging Face transformers, ONNX, Argos Translate or Marian, and verify that it"
         " gives the same translations",
         "tfm export ctranslate2 --output model.ct2 --quantization int8",
-        "transformer_cli.commands.export:run",
+        "transformer_cli.addons.interop.run_export:run",
         {
             "--checkpoint": _ONE_MODEL,
             "--output": Flag("output", "folder for the model, or FILE.argosmodel; written whole or not at all"),
@@ -407,7 +407,7 @@ COMMANDS = {
     "import": Command(
         "read a model of Hugging Face, Marian, fairseq, OpenNMT-py or CTranslate2, and verify that it is the same",
         "tfm import hf opus-mt-en-de --output model.safetensors",
-        "transformer_cli.commands.import_model:run",
+        "transformer_cli.addons.interop.run_import:run",
         {
             "--output": Flag("output", "file for the model, written whole or not at all"),
             "--overwrite": Flag("overwrite", "replace --output if it exists", bool),

@@ -147,7 +147,7 @@ def _train(sweep: Sweep, config: DictConfig, run: SweepRun) -> tuple[SweepRun, f
 
 def _augment(sweep: Sweep, config: DictConfig, run: SweepRun) -> tuple[SweepRun, float | None]:
     """`run` with the counts of its shard; there is no score."""
-    from transformer_cli.commands.augment import augment_and_report
+    from transformer_cli.addons.synthesis.run_augment import augment_and_report
 
     start = time.perf_counter()
     made = augment_and_report(sweep.checked(config, sweep.flags))

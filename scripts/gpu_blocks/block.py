@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from gpu_blocks.record import FINISHED, read_record, write_record
-from transformer_cli.benchmarks.report import Measured, machine
+from transformer_cli.addons.benchmarks.report import Measured, machine
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
 

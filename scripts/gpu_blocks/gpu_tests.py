@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpu_blocks.block import Block
-from transformer_cli.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.report import Measured
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TITLE = "pytest -m gpu"

@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 from gpu_blocks.block import Block
-from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.tfm_training import TfmTraining
+from transformer_cli.addons.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import DataError

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from gpu_blocks.block import Block
 from transformer_cli import api
-from transformer_cli.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.data.lines import read_lines
 
 COLUMNS = ("", "minutes", "updates", "dev BLEU", "test BLEU", "test lines", "s to translate them")

@@ -10,10 +10,10 @@ from unittest import mock
 import numpy as np
 
 from gpu_blocks.block import TOY, Block, failure
-from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.tfm_training import TfmTraining
-from transformer_cli.benchmarks.timing import Spread, finish, ratio
-from transformer_cli.benchmarks.workload import Vocabulary, load_workload, random_sentences, words
+from transformer_cli.addons.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
+from transformer_cli.addons.benchmarks.timing import Spread, finish, ratio
+from transformer_cli.addons.benchmarks.workload import Vocabulary, load_workload, random_sentences, words
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import TrainConfig

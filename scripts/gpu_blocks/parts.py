@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpu_blocks.block import NO_GPU, Block
-from transformer_cli.benchmarks.machine import bench_machine
-from transformer_cli.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
-from transformer_cli.benchmarks.parts import bench_attention, bench_loss
-from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.tfm_training import TfmTraining
-from transformer_cli.benchmarks.timing import Spread, best, in_turn
-from transformer_cli.benchmarks.training import skeleton
+from transformer_cli.addons.benchmarks.machine import bench_machine
+from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
+from transformer_cli.addons.benchmarks.parts import bench_attention, bench_loss
+from transformer_cli.addons.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
+from transformer_cli.addons.benchmarks.timing import Spread, best, in_turn
+from transformer_cli.addons.benchmarks.training import skeleton
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.training.forward import inputs, predict
 from transformer_cli.training.loss import smoothed_nll

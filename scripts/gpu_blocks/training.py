@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpu_blocks.block import Block, failure, note, with_train
-from transformer_cli.benchmarks.matmuls import flops, peak_rate, projections
-from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.timing import Spread, ratio
-from transformer_cli.benchmarks.training import skeleton
-from transformer_cli.benchmarks.worker import BenchmarkWorker, Round
-from transformer_cli.benchmarks.workload import load_workload
+from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections
+from transformer_cli.addons.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.timing import Spread, ratio
+from transformer_cli.addons.benchmarks.training import skeleton
+from transformer_cli.addons.benchmarks.worker import BenchmarkWorker, Round
+from transformer_cli.addons.benchmarks.workload import load_workload
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.checks.findings import gigabytes
@@ -47,9 +47,9 @@ class Way(NamedTuple):
         plain = to_plain(self.config)
         if self.net is None:
             parameters: dict[str, Any] = {"config": plain, "checked": False}  # block b compares the results
-            return BenchmarkWorker(self.name, "transformer_cli.benchmarks.tfm_training", parameters, os.environ)
+            return BenchmarkWorker(self.name, "transformer_cli.addons.benchmarks.tfm_training", parameters, os.environ)
         parameters = {"config": plain, "net": self.net, "compiled": self.is_compiled}
-        return BenchmarkWorker(self.name, "transformer_cli.benchmarks.baselines", parameters, os.environ)
+        return BenchmarkWorker(self.name, "transformer_cli.addons.benchmarks.baselines", parameters, os.environ)
 
 
 @dataclass

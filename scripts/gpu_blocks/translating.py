@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from gpu_blocks.block import Block, failure
-from transformer_cli.benchmarks.decoders import DEFAULT, CTranslate2, Engine, HuggingFace, Rows, TfmEngine
-from transformer_cli.benchmarks.decoding_rounds import FIXED_LENGTH
-from transformer_cli.benchmarks.report import Measured
-from transformer_cli.benchmarks.timing import Spread, in_turn, ratio
-from transformer_cli.benchmarks.workload import random_model
+from transformer_cli.addons.benchmarks.decoders import DEFAULT, CTranslate2, Engine, HuggingFace, Rows, TfmEngine
+from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH
+from transformer_cli.addons.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.timing import Spread, in_turn, ratio
+from transformer_cli.addons.benchmarks.workload import random_model
 from transformer_cli.config.bench import BenchConfig
 from transformer_cli.models.file import ModelFile
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from transformer_cli.addons.interop.locate import locate_models
 from transformer_cli.config.commands import AverageConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors
-from transformer_cli.interop.locate import locate_models
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model, write_model

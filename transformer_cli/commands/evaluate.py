@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
+from transformer_cli.addons.robustness.evaluate_robustness import log_robustness, measure_robustness
+from transformer_cli.addons.robustness.robustness import RobustnessReport
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate_file import (
     TestSet,
@@ -24,7 +26,6 @@ from transformer_cli.commands.evaluate_file import (
     save_sentence_scores,
     tokens_for,
 )
-from transformer_cli.commands.evaluate_robustness import log_robustness, measure_robustness
 from transformer_cli.commands.saved_outputs import Place, Scored, default_place, language_of_lines, place_to_save, save
 from transformer_cli.config.commands import Engine, EvaluateConfig
 from transformer_cli.config.compose import load_config
@@ -47,7 +48,6 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, TfmError
 from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
-from transformer_cli.evaluation.robustness import RobustnessReport
 from transformer_cli.evaluation.search_signature import search_name, search_signature
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_parts, prepare_metrics
@@ -61,9 +61,9 @@ from transformer_cli.training.run_directory import read_config, run_of
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
 OTHER_KINDS = {
-    "classifier": "transformer_cli.commands.evaluate_classes",
-    "tagger": "transformer_cli.commands.evaluate_words",
-    "decoder": "transformer_cli.commands.evaluate_text",
+    "classifier": "transformer_cli.addons.classification.evaluate_classes",
+    "tagger": "transformer_cli.addons.tagging.evaluate_words",
+    "decoder": "transformer_cli.addons.language_models.evaluate_text",
 }
 
 

@@ -6,11 +6,11 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.addons.interop.export_file import export_facts
+from transformer_cli.addons.interop.model_card import as_text, card, checked, model_facts, read_scores
 from transformer_cli.config.commands import InspectConfig
 from transformer_cli.errors import EnvironmentFault, printable
 from transformer_cli.files import follow
-from transformer_cli.interop.export_file import export_facts
-from transformer_cli.interop.model_card import as_text, card, checked, model_facts, read_scores
 from transformer_cli.models.locate import EXPORT_FILE, locate_model
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.api import Opened, open_models
 from transformer_cli.config.commands import DocumentFormat, Engine, OnIssue, TranslateConfig
 from transformer_cli.config.tags import tags_in
@@ -12,7 +13,6 @@ from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Translated, TranslateOptions
 from transformer_cli.decoding.terminology import read_terms
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.interop.exported import Exported
 from transformer_cli.logs import LOGGER
 
 

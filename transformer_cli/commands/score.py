@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from transformer_cli.addons.interop.locate import locate_models
 from transformer_cli.api import with_own_length_penalty
 from transformer_cli.config.commands import ScoreConfig
 from transformer_cli.config.tags import tags_in
@@ -22,7 +23,6 @@ from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.inference.precision import choose_precision, in_precision
-from transformer_cli.interop.locate import locate_models
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models

@@ -10,10 +10,10 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
+from transformer_cli.addons.documents.translate_document import translate_file
 from transformer_cli.api import Opened
 from transformer_cli.commands.explain import LINES_AT_ONCE, Explainer, with_references
 from transformer_cli.commands.open_translator import flags_set, open_translator
-from transformer_cli.commands.translate_document import translate_file
 from transformer_cli.config.commands import DocumentFormat, OutputFormat, TranslateConfig
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, shown_characters

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from transformer_cli.addons.robustness.robustness import RobustnessReport
 from transformer_cli.evaluation.classification import ClassReport
 from transformer_cli.evaluation.metrics import Score, SentenceScores, Translations
-from transformer_cli.evaluation.robustness import RobustnessReport
 from transformer_cli.evaluation.translation import PartResults
 from transformer_cli.evaluation.word_labels import WordReport
 from transformer_cli.logs import LOGGER

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
+from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.config.train import TrainConfig
@@ -28,7 +29,6 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError, TfmError
 from transformer_cli.files import follow
-from transformer_cli.interop.locate import locate_model
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
 from transformer_cli.models.locate import model_at

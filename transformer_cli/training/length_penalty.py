@@ -7,10 +7,10 @@ that are not significantly worse than the best, by paired bootstrap resampling (
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from transformer_cli.comparison.significance import Draws, Resampling, compare_systems, statistics_of
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import MetricSettings, MetricUnavailable, Translations
+from transformer_cli.evaluation.significance import Draws, Resampling, compare_systems, statistics_of
 from transformer_cli.training.validation import TranslationScores
 
 _SAMPLES, _LEVEL = 1000, 0.05

@@ -1,0 +1,6 @@
+"""Pictures of attention weights and of position encodings."""
+
+NEEDS = (
+    "interop",
+    "pages",
+)

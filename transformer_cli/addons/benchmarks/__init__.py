@@ -1,0 +1,3 @@
+"""Benchmarks of tfm against baselines and against the limits of the machine."""
+
+NEEDS = ("interop",)

@@ -1,0 +1,6 @@
+"""Classes of lines of text."""
+
+NEEDS = (
+    "embedding",
+    "interop",
+)

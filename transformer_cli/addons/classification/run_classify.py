@@ -1,0 +1,109 @@
+"""`tfm classify`: lines in, the class of each out, in order, whatever the bytes.
+
+Shapes: C classes.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from torch import Tensor
+
+from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter
+from transformer_cli.addons.interop.locate import locate_model
+from transformer_cli.config.commands import ClassifyConfig, OutputFormat
+from transformer_cli.data.lines import shown
+from transformer_cli.errors import DataError
+from transformer_cli.inference.encode import Reader
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.device import choose_device
+from transformer_cli.models.file import read_model, require
+from transformer_cli.text_io import (
+    STDIN,
+    STDOUT,
+    Line,
+    check_files,
+    open_input,
+    open_output,
+    read_terminal,
+    write_responses,
+)
+
+
+def run(config: ClassifyConfig) -> None:
+    """Classify `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
+    check_files({"--input": config.input}, {"--output": config.output}, overwrite=config.overwrite)
+    device = choose_device(config.device)
+    path = locate_model(config.checkpoint, config.runs)
+    model = read_model(path)
+    require(model, path, "classifier")
+    labels = model.tokenizers.labels
+    reader = Reader(model.build_as(Classifier, device), model, device=device, batch_tokens=config.batch_tokens)
+    with ExitStack() as files:
+        source = files.enter_context(open_input(config.input))
+        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
+
+        def write(encoded: Sequence[Encoded]) -> None:
+            texts = (text_of(one, labels=labels, config=config) for one in encoded)
+            write_responses(sink, texts, config.output or STDOUT)
+
+        kind = PairFilter if reader.n_texts == 2 else EncoderFilter
+        lines = kind(reader, write, config.input, strict=config.strict)
+        if config.probabilities and config.output_format is OutputFormat.text:
+            LOGGER.info("probabilities in the order %s", ", ".join(labels))
+        if config.input is None and source.isatty():
+            LOGGER.info(
+                "%s: %s. Type %s to see its class; Ctrl-D leaves", shown(path), ", ".join(labels), lines.described
+            )
+            read_terminal(lines.process_typed, prompt="> ")
+        else:
+            lines.process_stream(source, description="classify")
+
+
+class PairFilter(EncoderFilter):
+    """The lines are first<TAB>second, or blank. Raises DataError for any other."""
+
+    described = "two texts with a tab between them"
+
+    def process_typed(self, line: bytes) -> None:
+        """A line that is no pair is refused, and the next can be typed."""
+        try:
+            super().process_typed(line)
+        except DataError as error:
+            LOGGER.warning("%s", error)
+
+    def respond(self, lines: Sequence[Line]) -> None:
+        for n, line in enumerate(lines):
+            fault = pair_fault(line.text)
+            if fault is not None:
+                super().respond(lines[:n])
+                raise DataError(f"{self.path or STDIN}:{line.number}: {fault}. Write first<TAB>second")
+        super().respond(lines)
+
+
+def pair_fault(line: str) -> str | None:
+    """Why a line that is not blank is no pair of texts; None where it is."""
+    texts = line.split("\t")
+    if not line.strip() or (len(texts) == 2 and all(text.strip() for text in texts)):
+        return None
+    if len(texts) != 2:
+        return f"has {len(texts) - 1} tabs, not one, and this model classifies pairs of texts"
+    return f"nothing {'before' if texts[1].strip() else 'after'} the tab, and this model classifies pairs of texts"
+
+
+def text_of(encoded: Encoded, *, labels: tuple[str, ...], config: ClassifyConfig) -> str:
+    """The response to a line; blank for a blank line."""
+    label, p_C = (None, []) if encoded.output_X is None else decide(encoded.output_X, labels)
+    if config.output_format is OutputFormat.jsonl:
+        probabilities = None if label is None else dict(zip(labels, p_C, strict=True))
+        record = {"line": encoded.line.number, "label": label, "probabilities": probabilities}
+        return json.dumps(record, ensure_ascii=False) + "\n"
+    shares = "".join(f"\t{p:.6f}" for p in p_C) if config.probabilities else ""
+    return f"{label or ''}{shares}\n"
+
+
+def decide(logits_C: Tensor, labels: tuple[str, ...]) -> tuple[str, list[float]]:
+    """The most probable class, and the probability of each, rounded to six digits."""
+    probabilities = [round(p, 6) for p in logits_C.double().softmax(dim=0).tolist()]
+    return labels[int(logits_C.argmax())], probabilities

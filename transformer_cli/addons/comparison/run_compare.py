@@ -1,0 +1,178 @@
+"""`tfm compare`: which of several systems translates better, whether by chance, and where.
+
+Files of translations need no model, and no torch; models are opened and asked in compare_models.py.
+"""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+from transformer_cli.addons.comparison.measure import Background, Measures, TestText, compare
+from transformer_cli.addons.comparison.report import as_dict, text_lines
+from transformer_cli.addons.comparison.results import Comparison, System
+from transformer_cli.addons.comparison.systems import is_model, read_translations, short_names
+from transformer_cli.commands.evaluate_file import TestSet, language_of, named_test_sets, raw_test_set, tokens_for
+from transformer_cli.config.compare import CompareConfig
+from transformer_cli.config.data import Task
+from transformer_cli.data.lines import Lines, read_lines, shown
+from transformer_cli.data.tags import split_tags
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings
+from transformer_cli.evaluation.significance import Resampling
+from transformer_cli.evaluation.tokenization import warn_of_script
+from transformer_cli.evaluation.translation import check_metrics, prepare_metrics
+from transformer_cli.logs import LOGGER
+from transformer_cli.text_io import check_output, open_output
+
+PAGE = "compare.html"
+SACREBLEU_SEED = "SACREBLEU_SEED"  # environment variable that sacrebleu takes its seed from
+
+
+def run(config: CompareConfig) -> None:
+    """Print a table, or JSON, and write the page. Raises TfmError."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the comparison to be printed")
+    if len(config.systems) < 2:
+        given = f"only {shown(config.systems[0])} is given" if config.systems else "none is given"
+        raise ConfigError(f"systems: {given}. Name two or more, of which the first is the baseline")
+    measures = measures_of(config)
+    comet = MetricSettings(comet=CometSettings.of(config.comet, config.device))
+    prepare_metrics([*config.metrics, config.sentence_metric], comet)  # refuses before anything is translated
+    page = page_file(config)
+    files = {name: read_translations(Path(name)) for name in config.systems if not is_model(Path(name))}
+    names = short_names(config.systems)
+    if len(files) == len(set(config.systems)):
+        test, settings = test_of_files(config, files)
+        systems = [
+            System(name, path, "translations", files[path].texts)
+            for name, path in zip(names, config.systems, strict=True)
+        ]
+        background = Background()
+    else:
+        models = import_module("transformer_cli.addons.comparison.compare_models")
+        systems, test, settings, background = models.translated(config, names, files)
+    warn_of_script(test.references, settings.tokens, where=test.name, key="--tokenize ")
+    comparison = compare(systems, test, settings, measures, background)
+    if config.json:
+        print(json.dumps(as_dict(comparison), indent=2, ensure_ascii=False), flush=True)
+    else:
+        print("\n".join(text_lines(comparison)), flush=True)
+    if page is not None:  # last: a disk that is full costs the page alone
+        write_page(comparison, page, replace=config.overwrite)
+        LOGGER.info("page: %s", shown(page))
+
+
+# ---- What is asked for
+
+
+def measures_of(config: CompareConfig) -> Measures:
+    check_metrics([*config.metrics, config.sentence_metric])
+    for key, name in (*(("metrics", name) for name in config.metrics), ("sentence_metric", config.sentence_metric)):
+        if name not in SENTENCE_METRICS.names():
+            choices = ", ".join(SENTENCE_METRICS.names())
+            raise ConfigError(f"{key}={name}: has no scores of single lines, which the tests need. Choose of {choices}")
+    return Measures(
+        config.metrics,
+        config.sentence_metric,
+        config.sentences,
+        Resampling(seed_of(config), config.samples, config.trials),
+    )
+
+
+def seed_of(config: CompareConfig) -> int | None:
+    """The seed of the tests: --seed, or as sacrebleu's own; None to draw at random."""
+    if config.seed is not None:
+        return config.seed
+    text = os.environ.get(SACREBLEU_SEED, "12345")
+    if text.lower() == "none":
+        return None
+    if not text.isdecimal() or int(text) == 0:  # with which sacrebleu draws at random, too
+        raise ConfigError(f"{SACREBLEU_SEED}={text}: no seed. Set it to a number from 1 up, or give --seed")
+    return int(text)
+
+
+def page_file(config: CompareConfig) -> str | None:
+    """Where the page goes, if anywhere. Raises what `check_output` does."""
+    name = config.output or (None if config.json else PAGE)
+    if name is not None:
+        inputs: dict[str, str | None] = {"--source": config.source}
+        inputs |= {f"--reference {file}": file for file in reference_files(config)}
+        inputs |= {f"system {system}": system for system in config.systems}
+        there = {flag: file for flag, file in inputs.items() if file is not None and Path(file).exists()}
+        check_output(Path(name), "--output", there, overwrite=config.overwrite)
+    return name
+
+
+# ---- Test sets
+
+
+def test_set_of(config: CompareConfig) -> TestSet | None:
+    """The test set that is named on the command line, by files or as one of sacrebleu; None where it is a corpus."""
+    if config.test_set is not None:
+        if config.languages is None:
+            raise ConfigError(f"--languages: not given. Say the direction of --test-set {config.test_set}, as en-de")
+        return named_test_sets([config.test_set], config.languages)[0]
+    if config.reference is None:
+        return None
+    sources = [] if config.source is None else [read_lines(Path(config.source))]
+    references = [read_lines(Path(file)) for file in reference_files(config)]
+    first, *others = [*sources, *references]
+    for other in others:
+        check_line_counts(other, len(first), first.name)
+    name = ", ".join(Path(file).name for file in ([config.source] if config.source else reference_files(config)))
+    return TestSet(name, sources[0].texts if sources else [], [lines.texts for lines in references])
+
+
+def reference_files(config: CompareConfig) -> list[str]:
+    return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference or []]
+
+
+def test_of_files(config: CompareConfig, files: dict[str, Lines]) -> tuple[TestText, MetricSettings]:
+    """The test set for translations that are all in files, and the settings of its languages."""
+    test = test_set_of(config)
+    if test is not None:
+        languages = test.languages or (language_of(config.source), language_of((reference_files(config) or [""])[0]))
+    elif config.data is not None:
+        if config.data.task is not Task.translation:
+            raise ConfigError(f"data={config.data.name}: has no translations. Choose parallel text")
+        text = raw_test_set(config.data)
+        sources = [split_tags(line, config.data.all_tags)[1] for line in text.sources]
+        test = TestSet(f"{config.data.title}.test", sources, [text.targets], text.parts)
+        languages = config.data.source_lang, config.data.target_lang
+    else:
+        raise ConfigError("--reference: not given, and no system is a run with a test set. Name a file, or data=NAME")
+    for lines in files.values():
+        check_line_counts(lines, len(test.references[0]), test.name)
+    return TestText(test.name, test.references, test.sources), settings_for(config, test, languages)
+
+
+def settings_for(
+    config: CompareConfig, test: TestSet, languages: tuple[str, str], *, of_model: str | None = None
+) -> MetricSettings:
+    """`languages` are those of source and target; `of_model` is the tokenizer that the corpus of a model was given."""
+    targets = [part.target_lang for part in test.parts] or [languages[1]]
+    tokens = list(dict.fromkeys(tokens_for(config, target, of_model=of_model) for target in targets))
+    used = tokens[0]
+    if len(tokens) > 1:
+        listed = " and ".join(dict.fromkeys(one.bleu for one in tokens))
+        missing = f"its languages take the tokenizers {listed}, so there is no BLEU of all of them together"
+        used = replace(used, missing=missing)
+    return MetricSettings(used, *languages, CometSettings.of(config.comet, config.device))
+
+
+def check_line_counts(lines: Lines, n_lines: int, where: str) -> None:
+    """Raise DataError unless a file has one line for each of the test set."""
+    if len(lines) != n_lines:
+        raise DataError(
+            f"{lines.name}: has {len(lines):,} lines, {where} {n_lines:,}, so nothing is compared."
+            " Make line n of one the translation of line n of the other"
+        )
+
+
+def write_page(comparison: Comparison, name: str, *, replace: bool) -> None:
+    render = import_module("transformer_cli.addons.comparison.page").render  # which only a page needs
+    with open_output(name, replace=replace) as sink:
+        sink.write(render(comparison).encode())

@@ -1,0 +1,3 @@
+"""Vectors of lines and tokens, and the nearest lines of a file."""
+
+NEEDS = ("interop",)

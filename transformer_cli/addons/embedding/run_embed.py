@@ -1,0 +1,158 @@
+"""`tfm embed`: lines in, vectors of them or of their tokens out; or the lines of a file that are nearest to each.
+
+Shapes: M candidate lines, K nearest of them, D width.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter, TokenFilter
+from transformer_cli.addons.embedding.vector_files import ArrayFile, TokenArchive
+from transformer_cli.addons.interop.locate import locate_model
+from transformer_cli.config.commands import EmbedConfig
+from transformer_cli.data.lines import read_lines, shown
+from transformer_cli.decoding.plan import named
+from transformer_cli.errors import CheckpointError, ConfigError, DataError
+from transformer_cli.files import Output, resolve_link
+from transformer_cli.inference.encode import Reader
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.classifier import Classifier
+from transformer_cli.models.device import choose_device
+from transformer_cli.models.file import read_model, require
+from transformer_cli.models.hidden_states import LayerChoice, WithEncoder, sentence_vectors, token_vectors
+from transformer_cli.models.tagger import Tagger
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.text_io import (
+    STDOUT,
+    Line,
+    check_files,
+    open_input,
+    open_output,
+    read_terminal,
+    write_responses,
+)
+
+CHUNK = 4096  # lines of --among encoded together: enough to sort by length
+
+
+def run(config: EmbedConfig) -> None:
+    """Vectors of `config.input` or stdin, or the nearest lines of `config.among` to its lines. Raises TfmError."""
+    inputs = {"--input": config.input, "--among": config.among}
+    check_files(inputs, {"--output": config.output}, overwrite=config.overwrite)
+    reader, shape_X = open_reader(config)
+    text_of: Callable[[Encoded], str] = as_json
+    if config.nearest is not None:
+        text_of = partial(nearest, among=read_among(Path(str(config.among)), reader), k=config.nearest)
+    with ExitStack() as files:
+        source = files.enter_context(open_input(config.input))
+        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
+        name = config.output or STDOUT
+        arrays: ArrayFile | TokenArchive | None = None
+        if config.nearest is None and isinstance(sink, Output) and not name.endswith(".jsonl"):
+            if config.tokens is None:
+                arrays = ArrayFile(sink, shape_X)
+            else:
+                spool = files.enter_context(TemporaryFile(dir=resolve_link(Path(name)).parent))
+                arrays = TokenArchive(sink, Path(name), shape_X, spool)
+
+        def write(encoded: Sequence[Encoded]) -> None:
+            if arrays is None:
+                write_responses(sink, map(text_of, encoded), name)
+                return
+            for one in encoded:
+                arrays.append(one)
+
+        lines = EncoderFilter(reader, write, config.input, strict=config.strict)
+        if config.tokens is not None:
+            lines = TokenFilter(reader, write, config.input, strict=config.strict, unit=config.tokens)
+        if config.input is None and source.isatty() and arrays is None:
+            LOGGER.info("type a line; Ctrl-D leaves")
+            read_terminal(lines.process_typed, prompt="> ")
+        else:
+            lines.process_stream(source, description="embed")
+        if arrays is not None:
+            arrays.finish()
+
+
+def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:
+    """The encoder with its layer and pooling, and the shape of a vector: [D], or [Y, D] of one for each of Y layers.
+
+    Raises CheckpointError for a model without an encoder, ConfigError for a layer that it does not have.
+    """
+    device = choose_device(config.device)
+    path = locate_model(config.checkpoint, config.runs)
+    file = read_model(path)
+    require(file, path, "transformer", "classifier", "tagger")
+    if file.config.n_segments == 2:
+        raise CheckpointError(
+            f"{path}: classifies pairs of texts, and has no vector of one. Choose another --checkpoint"
+        )
+    n_layers, width = file.config.n_encoder_layers, file.config.d_model
+    layer = chosen_layer(config.layer, n_layers)
+    kinds: dict[str, type[WithEncoder]] = {"classifier": Classifier, "tagger": Tagger}
+    model: WithEncoder = file.build_as(kinds.get(file.kind, Transformer), device)
+    encode = partial(token_vectors, model, layer=layer)
+    if config.tokens is None:
+        encode = partial(sentence_vectors, model, layer=layer, pooling=config.pooling)
+    shape_X = (n_layers + 1, width) if layer == "all" else (width,)
+    return Reader(encode, file, device=device, batch_tokens=config.batch_tokens), shape_X
+
+
+def chosen_layer(layer: str | None, n_layers: int) -> LayerChoice:
+    """Unset, the last. Raises ConfigError."""
+    if layer in ("all", "mean"):
+        return layer
+    number = n_layers if layer is None else int(layer)
+    if not -n_layers - 1 <= number <= n_layers:
+        raise ConfigError(f"--layer {layer}: the encoder has {n_layers}. Choose 0 to {n_layers}, -1, all or mean")
+    return number
+
+
+def as_json(encoded: Encoded) -> str:
+    """The vector of a line, or with TokenFilter those of its tokens."""
+    x_X = encoded.output_X
+    numbers = None if x_X is None else x_X.double().round(decimals=6).tolist()
+    values = {"tokens": encoded.tokens, "vectors": numbers or []} if encoded.tokens is not None else {"vector": numbers}
+    return json.dumps({"line": encoded.line.number, **values}, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True)
+class Among:
+    """The M lines among which the nearest are found, and their vectors, each of length 1."""
+
+    lines: list[Line]
+    unit_MD: Tensor
+
+
+def read_among(path: Path, reader: Reader) -> Among:
+    """Raises DataError where every line is blank."""
+    texts = read_lines(path).texts
+    vectors = [x_D for start in range(0, len(texts), CHUNK) for x_D in reader.read(texts[start : start + CHUNK])]
+    if reader.cut:
+        LOGGER.warning("%s: %s longer than the model's %d tokens", shown(path), named(reader.cut), reader.max_length)
+    reader.unknown.warn(where=f"{shown(path)}: ")
+    reader.begin()
+    lines = [Line(number, text) for number, (text, x_D) in enumerate(zip(texts, vectors, strict=True), start=1)]
+    lines = [line for line, x_D in zip(lines, vectors, strict=True) if x_D is not None]
+    if not lines:
+        raise DataError(f"{shown(path)}: holds no line with text, so none is nearest. Name another with --among")
+    return Among(lines, F.normalize(torch.stack([x_D for x_D in vectors if x_D is not None])))
+
+
+def nearest(encoded: Encoded, *, among: Among, k: int) -> str:
+    """The `k` lines with the largest cosine: number of this line, of that one, cosine, text; none of a blank line."""
+    if encoded.output_X is None:
+        return ""
+    cosine_M = among.unit_MD @ F.normalize(encoded.output_X, dim=0)
+    nearest_K = cosine_M.sort(descending=True, stable=True).indices[:k].tolist()
+    rows = ((among.lines[i], cosine_M[i].item()) for i in nearest_K)
+    return "".join(f"{encoded.line.number}\t{line.number}\t{cosine:.4f}\t{line.text}\n" for line, cosine in rows)

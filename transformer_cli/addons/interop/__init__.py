@@ -1,0 +1,1 @@
+"""Models of other programs: read, written, and compared with the original program."""

@@ -1,0 +1,144 @@
+"""Conversions for CTranslate2 that an engine needs: made once, verified, and kept beside the model under its hash."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+from transformer_cli.addons.interop import ctranslate2
+from transformer_cli.addons.interop.exported import Exported, facts_of, read_export, sha256_of
+from transformer_cli.addons.interop.publish import publishing
+from transformer_cli.addons.interop.verify import made_up, verify
+from transformer_cli.config.decode import Quantize
+from transformer_cli.environment import folder_named
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
+from transformer_cli.extras import imported
+from transformer_cli.files import locked, make_folder, wrap_os_errors
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_model, refuse_plugin, require
+from transformer_cli.models.locate import EXPORT_FILE
+
+FOLDER = ".ctranslate2"
+PROGRAM = "ctranslate2"
+QUANTIZATIONS = {Quantize.none: "float32", Quantize.int8: "int8"}
+CHECKPOINTS = "checkpoints"  # of a run, which come and go: their conversions are kept in the run
+N_LINES = 16  # that a conversion is verified on
+REMEDY = "Remove the folder: the same command writes it again"
+
+
+def converted(path: Path, *, quantize: Quantize = Quantize.none) -> Exported:
+    """The conversion of the model file `path`; it is made if it is missing or damaged.
+
+    Conversions of earlier versions of this file are removed. Raises ConfigError for a model that CTranslate2 cannot
+    express, CheckpointError if the conversion does not predict the same, and EnvironmentFault.
+    """
+    imported("ctranslate2", needs="engine=ctranslate2")
+    path, quantization = path.resolve(), QUANTIZATIONS[quantize]
+    sha256 = sha256_of(path)
+    name = f"{sha256[:16]}-{quantization}"
+    beside = beside_model(path) / FOLDER
+    cache: Path | None = None
+    if (found := _read(beside / name)) is not None:
+        return found
+    if not _is_writable(beside):
+        cache = user_cache()
+        if (found := _read(cache / name)) is not None:
+            return found
+    model = read_model(path)
+    require(model, path, "transformer")
+    refuse_plugin(model, path, program="engine=ctranslate2")
+    ctranslate2.check(model.config)
+    if cache is not None:
+        LOGGER.info("%s: cannot be written, so the conversion for CTranslate2 is kept in %s", beside.parent, cache)
+    folder = cache or beside
+    with _locked(folder):
+        found = _read(folder / name)  # another process may have made it meanwhile
+        if found is None:
+            found = _convert(path, model, folder / name, sha256=sha256, quantization=quantization)
+            _remove_outdated(folder, path, sha256)
+    return found
+
+
+def is_convertible(model: ModelFile) -> bool:
+    try:
+        ctranslate2.check(model.config)
+    except ConfigError:
+        return False
+    return model.config.name == "transformer" and not model.tokenizers.target.prefix_ids
+
+
+def beside_model(path: Path) -> Path:
+    """The folder of a model file; of a checkpoint of a run, the run."""
+    folder = path.parent
+    return folder.parent.parent if folder.parent.name == CHECKPOINTS else folder
+
+
+def user_cache() -> Path:
+    """For models in folders that cannot be written (XDG). Raises EnvironmentFault without a home folder."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache) if Path(cache).is_absolute() else folder_named("~/.cache")
+    return base / "tfm" / "ctranslate2"
+
+
+def _is_writable(folder: Path) -> bool:
+    existing = folder if folder.is_dir() else folder.parent
+    return os.access(existing, os.W_OK | os.X_OK)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    with wrap_os_errors(folder, "keep the conversion for CTranslate2"):
+        make_folder(folder)
+        with locked(folder / "lock"):
+            yield
+
+
+def _read(directory: Path) -> Exported | None:
+    """A whole conversion; None where there is none, or a damaged one."""
+    if not (directory / EXPORT_FILE).is_file():
+        return None
+    try:
+        return read_export(directory, program=PROGRAM)
+    except CheckpointError as error:
+        LOGGER.warning("%s; it is made again", error)
+        return None
+
+
+def _convert(path: Path, model: ModelFile, directory: Path, *, sha256: str, quantization: str) -> Exported:
+    if directory.is_dir() and not directory.is_symlink():
+        shutil.rmtree(directory)  # damaged
+    LOGGER.info("%s: converted for CTranslate2 once, into %s", path, directory)
+    facts = facts_of(model, sha256, program=PROGRAM, max_positions=ctranslate2.max_positions(model.config))
+    library = f"ctranslate2 {version('ctranslate2')}"
+    facts |= {"library": library, "quantization": quantization, "model": str(path)}
+    with publishing(directory, facts) as folder:
+        ctranslate2.convert(model, folder, quantization=quantization)
+        lines = made_up(model.tokenizers.source)[:N_LINES]
+        program = ctranslate2.Loaded(folder, model.tokenizers)
+        verdict = verify(model, program, lines, is_float32=quantization == "float32")
+        facts["verified"] = {"text": "random pieces", **verdict.as_dict()}
+        if not verdict.holds:
+            raise CheckpointError(
+                f"{path}: does not predict the same in {library} ({'; '.join(verdict.lines_of_text())})."
+                " Use engine=torch, and please report it, with the model's config"
+            )
+    return read_export(directory, program=PROGRAM)
+
+
+def _remove_outdated(folder: Path, path: Path, sha256: str) -> None:
+    """Conversions of what `path` was before."""
+    for directory in folder.iterdir():
+        if directory.is_symlink() or not (directory / EXPORT_FILE).is_file():
+            continue
+        try:
+            facts = read_json((directory / EXPORT_FILE).read_bytes(), directory / EXPORT_FILE)
+            is_outdated = facts["model"] == str(path) and facts["model_sha256"] != sha256
+        except (CheckpointError, OSError, *MALFORMED):
+            continue
+        if is_outdated:
+            try:
+                shutil.rmtree(directory)
+            except OSError as error:
+                raise EnvironmentFault(f"{directory}: {error.strerror}. Remove it") from error

@@ -1,0 +1,124 @@
+"""`export.json` beside an exported model: what the files of the other program do not contain."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformer_cli import __version__
+from transformer_cli.addons.interop.export_file import FORMAT, check_files, check_format, sha256_of
+from transformer_cli.config.compose import to_plain
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
+from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_share
+from transformer_cli.models.locate import EXPORT_FILE
+
+__all__ = ["PACKED", "Exported", "facts_of", "read_export", "sha256_of"]
+
+PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a SentencePiece model
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A model directory of another program. `max_positions`: tokens that a sentence may have there; None: any number.
+
+    `data`, `fingerprint`, `multi_sentence_share` and `translates_letterless` are those of the model file.
+    """
+
+    directory: Path
+    tokenizers: Tokenizers
+    source_lang: str
+    target_lang: str
+    max_positions: int | None
+    data: dict[str, Any]
+    fingerprint: str
+    multi_sentence_share: float | None = None
+    translates_letterless: bool = False
+    length_penalty: None = None  # no format has a place for the model's own
+
+
+def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions: int | None) -> dict[str, Any]:
+    """What `read_export` needs of the model, and its provenance."""
+    return {
+        "format": FORMAT,
+        "program": program,
+        "tfm": __version__,
+        "model_sha256": model_sha256,
+        "source_lang": model.source_lang,
+        "target_lang": model.target_lang,
+        "step": model.step,
+        "scores": model.scores,
+        "max_positions": max_positions,
+        "config": to_plain(model.config),
+        "fingerprint": model.fingerprint,
+        "data": model.data,
+        "multi_sentence_share": model.multi_sentence_share,
+        "translates_letterless": model.translates_letterless,
+        "averaged": model.averaged,
+        "provenance": model.provenance,
+        "tags": list(model.tokenizers.source.tags),
+        "parameters": sum(weight.numel() for weight in model.weights.values()),
+        "vocabularies": {
+            "source": len(model.tokenizers.source),
+            "target": len(model.tokenizers.target),
+            "joint": model.tokenizers.joint,
+        },
+    }
+
+
+def read_export(directory: Path, *, program: str) -> Exported:
+    """Raises CheckpointError for what `tfm export` did not write for `program`, or what has changed since."""
+    file, again = directory / EXPORT_FILE, f"Write it again with `tfm export {program}`"
+    if not file.is_file():
+        what = f"holds no {EXPORT_FILE}" if directory.is_dir() else "no such folder"
+        raise CheckpointError(f"{directory}: {what}. Name a folder of `tfm export {program}`")
+    try:
+        facts = read_json(file.read_bytes(), file)
+        check_format(facts, directory)
+        if facts["program"] != program:
+            made_for = quoted(str(facts["program"]))[1:-1]
+            raise CheckpointError(
+                f"{directory}: was exported for {made_for}, not for {program}. Use `tfm export {program}`"
+            )
+        check_files(directory, facts["files"], again)
+        return unpack(directory, facts)
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{error.filename or file}: {error.strerror}. Check the disk and the file's permissions"
+        ) from error
+    except (ConfigError, *MALFORMED) as error:
+        raise CheckpointError(f"{file}: damaged ({quoted(f'{type(error).__name__}: {error}')}). {again}") from error
+
+
+def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
+    """`facts` as an Exported; raises what MALFORMED lists for malformed ones."""
+    most = facts["max_positions"]
+    if most is not None and (type(most) is not int or most < 1):
+        raise ValueError(f"max_positions is {most}")
+    languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
+    return Exported(
+        directory=directory,
+        tokenizers=Tokenizers(
+            read_tokenizer(directory / "source.spm", facts), read_tokenizer(directory / "target.spm", facts)
+        ),
+        source_lang=languages.source_lang,
+        target_lang=languages.target_lang,
+        max_positions=most,
+        data=dict(facts["data"]),
+        fingerprint=str(facts["fingerprint"]),
+        multi_sentence_share=read_share(facts.get("multi_sentence_share")),
+        translates_letterless=facts.get("translates_letterless") is True,
+    )
+
+
+def read_tokenizer(file: Path, facts: Mapping[str, Any]) -> Tokenizer:
+    """The SentencePiece model `file`, or the packed tokenizer that stands beside or in place of it."""
+    if (packed := file.with_suffix(PACKED)).name in facts["files"]:
+        file = packed
+    if file.name not in facts["files"]:
+        raise ValueError(f"files has no {file.name}")
+    try:
+        return Tokenizer(file.read_bytes())
+    except CheckpointError as error:
+        raise CheckpointError(f"{file}: {error}") from error

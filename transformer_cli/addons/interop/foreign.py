@@ -1,0 +1,58 @@
+"""What reading another program's model gives, and the registry of the formats that are read."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from transformer_cli.addons.interop.parts import Weights
+from transformer_cli.addons.interop.verify import Program
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.registry import Registry
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What the files of a model may leave open. Unset: what is found beside them."""
+
+    source_lang: str | None = None
+    target_lang: str | None = None
+    vocabularies: Sequence[Path] = ()  # one, or source and target: dict.txt, vocab.yml
+    segmenters: Sequence[Path] = ()  # one, or source and target: SentencePiece models, BPE codes
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model of another program: all but the numbers of its weights, which are read when they are asked for.
+
+    `program` loads the original, with its own names of its own tensors, to be compared with what becomes of it here; it
+    is called before our model is built, so that there is never more than one of them in memory.
+    """
+
+    config: ModelConfig
+    tokenizers: Tokenizers
+    source_lang: str
+    target_lang: str
+    weights: Weights
+    program: Callable[[], Program]
+    program_name: str  # what was compared with: "transformers 5.2"
+    files: Sequence[Path]  # that it was read from
+    notes: Sequence[str] = ()  # what a user should know: what was left out, what differs
+    max_positions: int | None = None  # tokens that a sentence may have in the original; None: any number
+    known: Mapping[str, Any] = field(default_factory=dict)  # other fields of the ModelFile: step, data, …
+
+
+class Reader(Protocol):
+    """One format."""
+
+    options: Sequence[str]  # those of the flags --vocabulary and --segmenter that are read; others are refused
+
+    def recognises(self, path: Path) -> bool:
+        """Whether `path`, a file or a folder that exists, is of this format; reads little, and raises nothing."""
+
+    def read(self, path: Path, options: ReadOptions) -> Imported:
+        """Raises CheckpointError for damaged files and for variants that cannot be expressed, which it names."""
+
+
+READERS: Registry[Callable[[], Reader]] = Registry("format")

@@ -1,0 +1,516 @@
+"""The model card: what a person who gets a model wants to know of it, as Markdown, and the same facts as plain text.
+
+Everything is read from the model file, or from the export.json that was made of one, and what they do not say is called
+unknown. `facts` are a plain dictionary with the keys of export.json.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformer_cli.addons.interop import robustness_card
+from transformer_cli.addons.interop.languages import base_code, described, language_name
+from transformer_cli.config.tags import languages_of
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
+from transformer_cli.models.header import MALFORMED, Header, is_whole, read_header, read_json
+
+CARD = "README.md"
+UNKNOWN, UNKNOWN_SEARCH = "unknown", "search:unknown"
+NO_LICENSE = "not stated"
+N_TAGS = 10  # that are listed
+# The commonest of the names that the Hugging Face Hub knows; any other is written there as a licence of its own.
+HUB_LICENSES = {
+    *("apache-2.0", "mit", "openrail", "bsd-2-clause", "bsd-3-clause", "cc0-1.0", "cc-by-2.0", "cc-by-3.0"),
+    *("cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0"),
+    *("cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "gpl-2.0", "gpl-3.0", "agpl-3.0", "lgpl-2.1", "lgpl-3.0"),
+    *("mpl-2.0", "unlicense", "odbl", "wtfpl"),
+}
+METRICS = {  # of dev translations, with a signature
+    "bleu": "BLEU",
+    "spbleu": "spBLEU",
+    "chrf": "chrF2",
+    "chrf++": "chrF2++",
+    "ter": "TER",
+    "comet": "COMET",
+}
+OTHER_SCORES = {  # of every task
+    "nll": "NLL, nats per target token",
+    "ppl": "perplexity per token",
+    "accuracy": "accuracy, percent",
+    "macro_f1": "macro-F1, percent",
+    "entity_f1": "F1 of entities, percent",
+}
+CLEANING = (  # keys of the cleaning report, and what was done with so many pairs
+    ("n_bad", "dropped: a line could not be read"),
+    ("n_left_out", "dropped: dev or test text of the model that training began with"),
+    ("n_blank", "dropped: blank on one side or both"),
+    ("n_duplicate", "dropped: duplicates"),
+    ("n_long", "dropped: longer than {max_length} tokens"),
+    ("n_uneven", "dropped: length ratio over {max_ratio:g}"),
+    ("n_control", "kept with control characters in them"),
+    ("n_truncated", "sources truncated to {max_length} tokens"),  # no key of older files
+)
+KEPT = ("n_control", "n_truncated")  # which dropped nothing
+Row = tuple[str, str]
+
+
+def model_facts(path: Path) -> dict[str, Any]:
+    """The facts of a model file. Raises CheckpointError."""
+    header = read_header(path)
+    metadata = header.metadata
+    try:
+        facts = {
+            "tfm": str(metadata["tfm"]),
+            "model_sha256": header.sha256,
+            "source_lang": str(metadata["source_lang"]),
+            "target_lang": str(metadata["target_lang"]),
+            "step": metadata["step"],
+            "scores": dict(metadata["scores"]),
+            "config": dict(metadata["config"]),
+            "fingerprint": str(metadata.get("fingerprint", "")),
+            "data": dict(metadata["data"]),
+            "averaged": list(metadata.get("averaged", [])),
+            "provenance": dict(metadata.get("provenance", {})),
+            "labels": list(metadata.get("labels", [])),
+            "length_penalty": metadata.get("length_penalty"),
+            "parameters": header.n_parameters,
+            "vocabularies": vocabularies(header),
+            "dtypes": sorted({dtype for name, dtype in header.dtypes.items() if not name.startswith("tokenizer.")}),
+            "bytes": header.n_bytes,
+        }
+    except MALFORMED as error:
+        raise unreadable(path, error) from error
+    if robustness := robustness_card.robustness_beside(path, header.sha256):
+        facts["robustness"] = robustness
+    return checked(facts, path)
+
+
+def checked(facts: dict[str, Any], path: Path) -> dict[str, Any]:
+    """`facts`, of which a card can be made. Raises CheckpointError for those of a damaged or forged file."""
+    try:
+        card(facts)
+        as_text(facts)
+    except MALFORMED as error:
+        raise unreadable(path, error) from error
+    return facts
+
+
+def unreadable(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: damaged or not written by tfm ({quoted(f'{type(error).__name__}: {error}')})."
+        " Copy the model again, or choose another"
+    )
+
+
+def vocabularies(header: Header) -> dict[str, Any]:
+    """Sizes of the vocabularies, by the matrices of the embeddings; None: there is no such side."""
+
+    def rows(*names: str) -> int | None:
+        return next((header.shapes[f"{name}.weight"][0] for name in names if f"{name}.weight" in header.shapes), None)
+
+    tokenizers = header.metadata["tokenizers"]
+    return {
+        "source": rows("source_embedding", "embedding"),
+        "target": rows("own_target_embedding", "source_embedding", "embedding"),
+        "joint": len(tokenizers) == 1,
+    }
+
+
+def read_scores(file: Path) -> dict[str, Any]:
+    """What `tfm evaluate --json` has printed. Raises ConfigError for anything else."""
+    try:
+        found = read_json(file.read_bytes(), file)
+        wanted = {"test_set": str(found["test_set"]), "lines": found["lines"], "search": found.get("search")}
+        wanted["scores"] = [
+            {"name": str(it["name"]), "score": float(it["score"]), "signature": str(it["signature"])}
+            for it in found["scores"]
+        ]
+        if not is_whole(wanted["lines"]):
+            raise ValueError("lines is no number")
+        if found.get("robustness") is not None:
+            of_test = {"test_set": wanted["test_set"], "search": wanted["search"]}
+            wanted["robustness"] = robustness_card.checked({**found["robustness"], **of_test})
+    except OSError as error:
+        raise EnvironmentFault(f"--scores {file}: {error.strerror}. Check the name") from error
+    except (CheckpointError, *MALFORMED) as error:
+        raise ConfigError(
+            f"--scores {file}: not what `tfm evaluate --json` prints. Save its output in a file"
+        ) from error
+    return wanted
+
+
+# ---- The facts as rows: name and value
+
+
+def model_lines(facts: Mapping[str, Any]) -> list[Row]:
+    config = facts["config"]
+    is_translator = facts["data"].get("task", "translation") == "translation"
+    rows = [("languages", direction(facts))] if is_translator else [("language", described(facts["source_lang"]))]
+    rows += [("architecture", architecture(config)), ("options", options(config)), ("vocabulary", vocabulary(facts))]
+    if facts.get("labels"):
+        name = "labels" if config["name"] == "tagger" else "classes"
+        rows.append((name, ", ".join(map(str, facts["labels"]))))
+    rows.append(("parameters", counted(facts.get("parameters"))))
+    if (own := facts.get("length_penalty")) is not None:
+        rows.append(("length penalty", f"{own:g}, its own: chosen on the dev set"))
+    updates = counted(facts["step"]) + (
+        f", the mean of {'; '.join(facts['averaged'])}" if facts.get("averaged") else ""
+    )
+    return [*rows, ("updates", updates), ("trained with", f"tfm {facts['tfm']}"), ("licence", license_of(facts))]
+
+
+def direction(facts: Mapping[str, Any]) -> str:
+    return f"{described(facts['source_lang'])} → {described(facts['target_lang'])}"
+
+
+def architecture(config: Mapping[str, Any]) -> str:
+    encoder, decoder = (f"{config[f'n_{side}_layers']} {side} layers" for side in ("encoder", "decoder"))
+    layers = {"transformer": f"{encoder}, {decoder}", "classifier": encoder, "tagger": encoder, "decoder": decoder}
+    heads = f"{config['n_heads']} heads"
+    if config.get("d_k") or config.get("d_v"):
+        heads += f" (d_k {config.get('d_k') or 'd_model / n_heads'}, d_v {config.get('d_v') or 'd_model / n_heads'})"
+    named = "Transformer" if config["name"] == "transformer" else f"Transformer ({config['name']})"
+    return (
+        f"{named}: {layers.get(config['name'], layers['transformer'])}, width {config['d_model']}, {heads},"
+        f" feed-forward {config['d_ff']}"
+    )
+
+
+def options(config: Mapping[str, Any]) -> str:
+    """In the words of the keys of `model`."""
+    names = ("norm", "norm_kind", "activation", "positions", "tie_embeddings")
+    parts = [f"{name}={config[name]}" for name in names if name in config]
+    defaults = {"bias": True, "scale_embeddings": True, "output_bias": False, "decoder_start": "bos", "n_segments": 1}
+    changed = [name for name, default in defaults.items() if config.get(name, default) != default]
+    changed += [name for name in ("norm_eps", "first_position", "d_embedding", "attention_window") if config.get(name)]
+    return " ".join([*parts, *(f"{name}={str(config[name]).lower()}" for name in changed)])
+
+
+def vocabulary(facts: Mapping[str, Any]) -> str:
+    sizes = facts.get("vocabularies") or {}
+    source, target = sizes.get("source"), sizes.get("target")
+    if source is None and target is None:
+        return UNKNOWN
+    kind = facts["data"].get("tokenizer", {}).get("kind")
+    made = f", {kind}" if kind else ""
+    if sizes.get("joint"):
+        return f"{counted(source)} pieces, joint{made}"
+    return f"{counted(source)} pieces and {counted(target)} pieces{made}"
+
+
+def data_lines(facts: Mapping[str, Any]) -> list[Row]:
+    """The corpus and its cleaning."""
+    data, provenance = facts["data"], facts.get("provenance") or {}
+    rows = [("corpus", str(data.get("name", UNKNOWN)))]
+    rows += [(key.replace("_", " "), str(provenance[key])) for key in ("origin", "started_from") if key in provenance]
+    report = provenance.get("cleaning")
+    if not report:
+        return [*rows, ("cleaning", UNKNOWN)]
+    dropped = sum(int(report.get(key, 0)) for key, _ in CLEANING if key not in KEPT)
+    rows.append(("pairs kept", f"{report['n_read'] - dropped:,} of {report['n_read']:,}"))
+    rows += [(why.format_map(report), f"{report[key]:,}") for key, why in CLEANING if report.get(key)]
+    return rows
+
+
+def input_lines(facts: Mapping[str, Any]) -> list[Row]:
+    """The files that the training text was made from, with the SHA-256 of each."""
+    inputs = (facts.get("provenance") or {}).get("inputs") or {}
+    return [
+        (str(name).removesuffix(": "), str(sha256)) for name, sha256 in inputs.items()
+    ]  # generated text has no file
+
+
+def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]:
+    """Text, metric, value, signature of the metric, signature of the search; the last two empty where there is none."""
+    scores, found = facts["scores"], []
+    provenance = facts.get("provenance") or {}
+    search = provenance.get("dev_search", UNKNOWN_SEARCH)
+    dev = f"dev, {provenance['dev_lines']:,} lines" if "dev_lines" in provenance else "dev"
+    # Of a fine-tuned model also what it may have forgotten.
+    for text, prefix, signed in ((dev, "dev_", ""), ("dev of the old text", "dev_old_", "dev_old_")):
+        for key, name in METRICS.items():
+            if prefix + key in scores:
+                signature = str(scores.get(f"{signed}{key}_signature", UNKNOWN))
+                found.append((text, name, f"{scores[prefix + key]:.2f}", signature, search))
+        for key, name in OTHER_SCORES.items():
+            if prefix + key in scores:
+                found.append((text, name, f"{scores[prefix + key]:.4g}", "", ""))
+    test = facts.get("test")
+    if test:
+        text = f"{test['test_set']}, {test['lines']:,} lines"
+        searched = str(test["search"] or UNKNOWN_SEARCH)
+        found += [(text, it["name"], f"{it['score']:.2f}", it["signature"], searched) for it in test["scores"]]
+    return found
+
+
+def robustness_of(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The table of --scores, else that of the run."""
+    found: Mapping[str, Any] | None = (facts.get("test") or {}).get("robustness") or facts.get("robustness")
+    return found
+
+
+def hash_lines(facts: Mapping[str, Any]) -> list[Row]:
+    rows = [("model file", facts["model_sha256"])]
+    if facts.get("fingerprint"):
+        rows.append(("prepared corpus", facts["fingerprint"]))
+    return rows
+
+
+def tags_in(facts: Mapping[str, Any]) -> list[str]:
+    """None of an older export, or of what is no list."""
+    tags = facts.get("tags")
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+
+def license_of(facts: Mapping[str, Any]) -> str:
+    return str(facts.get("license") or NO_LICENSE)
+
+
+def counted(number: object) -> str:
+    return f"{number:,}" if is_whole(number) else UNKNOWN
+
+
+# ---- As Markdown
+
+
+def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, verified: Sequence[str] = ()) -> str:
+    """README.md: `files` are those of an export with their SHA-256, `verified` what was compared in it."""
+    program = facts.get("program")
+    front = front_matter(facts) if program == "huggingface" else ""
+    parts = [f"# {title(facts)}", introduction(facts), table(["", ""], model_lines(facts))]
+    parts += ["## Training text", table(["", ""], data_lines(facts))]
+    if inputs := input_lines(facts):
+        parts.append(table(["made from", "SHA-256"], [(name, code(sha256)) for name, sha256 in inputs]))
+    parts += ["## Scores", scores_text(facts)]
+    if robustness := robustness_of(facts):
+        of_suite = table(robustness_card.HEAD, robustness_card.rows(robustness))
+        parts += ["## Robustness", robustness_card.introduction(robustness), of_suite]
+    if program in USAGE:
+        where = "FILE.argosmodel the package" if program == "argos" else "FOLDER the folder of this file"
+        is_packed = any(name.endswith(".tokenizer") for name in files or {})
+        usage = USAGE[program](facts, is_packed)
+        if tags := tags_in(facts):
+            named = ", ".join(map(code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
+            usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
+        parts += ["## How to use it", f"TEXT stands for what is translated, {where}.", usage]
+    if verified:
+        parts += [
+            "## Comparison with the original",
+            f"Before it was published, this model was compared with the original on {facts['verified']['lines']} lines"
+            f" of {facts['verified']['text']}:",
+            "\n".join(f"- {line}" for line in verified),
+        ]
+    rows = [(name, code(sha256)) for name, sha256 in hash_lines(facts)]
+    rows += [(code(name), code(sha256)) for name, sha256 in (files or {}).items()]
+    parts += ["## Hashes", table(["", "SHA-256"], rows)]
+    return front + "\n\n".join(parts) + "\n"
+
+
+def title(facts: Mapping[str, Any]) -> str:
+    if facts["data"].get("task", "translation") != "translation":
+        kinds = {"classification": "sentence classifier", "token_classification": "tagger of words"}
+        return f"A {kinds.get(facts['data']['task'], 'language model')}"
+    names = [language_name(facts[f"{side}_lang"]) or facts[f"{side}_lang"] for side in ("source", "target")]
+    return f"{names[0]} to {names[1]} translation"
+
+
+def introduction(facts: Mapping[str, Any]) -> str:
+    program = facts.get("program")
+    what = f"A model of tfm (transformer-cli {facts['tfm']})"
+    if program is None:
+        return f"{what}."
+    return f"{what}, exported for {program_name(facts)} and checked with {facts.get('library', UNKNOWN)}."
+
+
+def scores_text(facts: Mapping[str, Any]) -> str:
+    rows = score_rows(facts)
+    if not rows:
+        return "Unknown: none are in the model file."
+    return table(["text", "metric", "score", "signature", "search"], rows)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
+
+    return "\n".join([line(head), line(["---"] * len(head)), *map(line, rows)])
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def front_matter(facts: Mapping[str, Any]) -> str:
+    """What the Hugging Face Hub reads. JSON texts are YAML texts, whatever is in them."""
+    sides = (language for side in ("source", "target") for language in languages_of(facts[f"{side}_lang"]))
+    codes = list(dict.fromkeys(map(base_code, sides)))
+    lines = ["---", "library_name: transformers", "pipeline_tag: translation", "tags:", "- translation", "- tfm"]
+    known = [it for it in codes if re.fullmatch("[a-z]{2,3}", it)]
+    if known:
+        lines += ["language:", *(f"- {json.dumps(it)}" for it in known)]
+    if facts.get("license"):
+        name = str(facts["license"])
+        is_known = name.lower() in HUB_LICENSES
+        lines.append(f"license: {name.lower() if is_known else 'other'}")
+        lines += [] if is_known else [f"license_name: {json.dumps(name)}"]
+    results = hub_results(facts)
+    if results:
+        model_name = "-".join([str(facts["data"].get("name", "tfm")), facts["source_lang"], facts["target_lang"]])
+        lines += ["model-index:", f"- name: {json.dumps(model_name)}", "  results:", *results]
+    return "\n".join([*lines, "---", "", ""])
+
+
+def hub_results(facts: Mapping[str, Any]) -> list[str]:
+    found: list[str] = []
+    corpus = str(facts["data"].get("name", UNKNOWN))
+    for text, name, value, signature, search in score_rows(facts):
+        if not signature:
+            continue
+        if text.startswith("dev of the old"):
+            continue  # whose name is not in the file
+        is_dev = text.partition(",")[0] == "dev"
+        dataset = corpus if is_dev else text.rsplit(", ", 1)[0]
+        found += [
+            *("  - task:", "      type: translation", "    dataset:"),
+            *(f"      name: {json.dumps(dataset)}", f"      type: {json.dumps(dataset)}"),
+            *(f"      split: {json.dumps('dev' if is_dev else 'test')}", "    metrics:"),
+            *(f"    - type: {json.dumps(name.lower().rstrip('2'))}", f"      value: {value}"),
+            f"      name: {json.dumps(f'{name} ({signature}; {search})')}",
+        ]
+    return found
+
+
+PROGRAMS = {
+    "ctranslate2": "CTranslate2",
+    "huggingface": "Hugging Face transformers",
+    "onnx": "ONNX",
+    "argos": "Argos Translate and LibreTranslate",
+    "marian": "Marian",
+}
+
+
+def program_name(facts: Mapping[str, Any]) -> str:
+    return PROGRAMS.get(facts["program"], str(facts["program"]))
+
+
+PLAIN_TOKENIZERS = """import sentencepiece
+
+source, target = (
+    sentencepiece.SentencePieceProcessor(model_file=f"FOLDER/{side}.spm") for side in ("source", "target")
+)
+"""
+PACKED_TOKENIZERS = """from pathlib import Path
+
+from transformer_cli.data.tokenizer import Tokenizer  # the vocabulary has ids of its own
+
+source, target = (Tokenizer(Path(f"FOLDER/{side}.tokenizer").read_bytes()) for side in ("source", "target"))
+"""
+
+
+def _use_ctranslate2(facts: Mapping[str, Any], is_packed: bool) -> str:
+    """With a vocabulary of another program's order, text goes through our reader of it."""
+    if is_packed:
+        return "`tfm translate --checkpoint FOLDER < TEXT`"
+    pieces, note = 'source.encode("TEXT", out_type=str)', ""
+    if tags := tags_in(facts):
+        pieces = f"[{json.dumps(tags[0], ensure_ascii=False)}, *{pieces}]"
+        note = "A tag is a piece of its own here, and no part of TEXT.\n\n"
+    return f"""{note}```python
+import ctranslate2
+{PLAIN_TOKENIZERS}
+translator = ctranslate2.Translator("FOLDER")
+(result,) = translator.translate_batch([{pieces}], beam_size=4, disable_unk=True)
+print(target.decode(result.hypotheses[0]))
+```
+
+or `tfm translate --checkpoint FOLDER < TEXT`."""
+
+
+def _use_huggingface(facts: Mapping[str, Any], is_packed: bool) -> str:
+    return """```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+model, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
+ids = model.generate(**tokenizer(["TEXT"], return_tensors="pt", padding=True))
+print(tokenizer.batch_decode(ids, skip_special_tokens=True))
+```"""
+
+
+def _use_onnx(facts: Mapping[str, Any], is_packed: bool) -> str:
+    return f"""Greedy search in onnxruntime, without torch:
+
+```python
+import json, numpy, onnxruntime
+{PACKED_TOKENIZERS if is_packed else PLAIN_TOKENIZERS}
+{_ONNX_CODE}```"""
+
+
+_ONNX_CODE = """config = json.load(open("FOLDER/config.json"))
+encoder, decoder = (onnxruntime.InferenceSession(f"FOLDER/{name}.onnx") for name in ("encoder", "decoder"))
+
+ids = numpy.array([[*source.encode(["TEXT"])[0], *config["source_end_ids"]]])
+mask = numpy.ones_like(ids)
+cross = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
+past = [numpy.zeros((1, config["heads"], 0, config[width]), numpy.float32)
+        for _ in range(config["decoder_layers"]) for width in ("key_width", "value_width")]
+names = [node.name for node in decoder.get_inputs()]
+newest, found = config["decoder_start_id"], []
+while newest != config["eos_id"] and len(found) < 200:
+    logits, *past = decoder.run(None, dict(zip(names, [numpy.array([[newest]]), mask, *cross, *past])))
+    logits[..., config["suppressed_ids"]] = -numpy.inf
+    newest = int(logits[0, -1].argmax())
+    found.append(newest)
+print(target.decode(found[:-1]))
+"""
+
+
+def _use_argos(facts: Mapping[str, Any], is_packed: bool) -> str:
+    source, target = facts["source_lang"], facts["target_lang"]
+    return f"""```python
+import argostranslate.package, argostranslate.translate
+
+argostranslate.package.install_from_path("FILE.argosmodel")
+print(argostranslate.translate.translate("TEXT", "{source}", "{target}"))
+```
+
+In LibreTranslate the package is installed by the same call, and the server is started again."""
+
+
+def _use_marian(facts: Mapping[str, Any], is_packed: bool) -> str:
+    return "`marian-decoder -c FOLDER/decoder.yml < TEXT`"
+
+
+USAGE = {
+    "ctranslate2": _use_ctranslate2,
+    "huggingface": _use_huggingface,
+    "onnx": _use_onnx,
+    "argos": _use_argos,
+    "marian": _use_marian,
+}
+
+
+# ---- As text
+
+
+def as_text(facts: Mapping[str, Any]) -> str:
+    """The same facts in aligned columns."""
+    rows = [*model_lines(facts), *(("", "") for _ in range(1)), *data_lines(facts)]
+    if "program" in facts:
+        rows.insert(0, ("exported for", f"{program_name(facts)}, by {facts.get('library', UNKNOWN)}"))
+    if facts.get("quantization"):
+        rows.insert(1, ("quantization", str(facts["quantization"])))
+    if facts.get("bytes"):
+        size = f"{facts['bytes']:,} bytes ({', '.join(facts['dtypes'])})"
+        rows.insert(0, ("file", size))
+    rows.append(("", ""))
+    scores = score_rows(facts)
+    rows += [
+        (f"{text} {name}", f"{value}  {signature}  {search}".rstrip())
+        for text, name, value, signature, search in scores
+    ]
+    rows += [] if scores else [("scores", UNKNOWN)]
+    rows += [("", ""), *input_lines(facts), *hash_lines(facts)]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)

@@ -1,0 +1,65 @@
+"""`tfm import`: another program's model as a model file of ours, compared with the original before it is written."""
+
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from transformer_cli.addons.interop.foreign import ReadOptions
+from transformer_cli.addons.interop.importing import import_model, read
+from transformer_cli.config.commands import ImportConfig
+from transformer_cli.data.lines import read_lines
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.logs import LOGGER
+from transformer_cli.text_io import check_output
+
+MOST_LINES = 2000  # of --lines: the original translates each twice
+
+
+def run(config: ImportConfig) -> None:
+    """Write `config.output`, and print what was compared. Raises TfmError, and then writes nothing."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
+    if config.path is None:
+        raise ConfigError("tfm import: no model given. Name its folder or file")
+    if config.output is None:
+        raise ConfigError("--output: not given. Name the file for the model, as model.safetensors")
+    path, output = Path(config.path), Path(config.output)
+    check_output(output, "--output", {"--lines": config.lines}, overwrite=config.overwrite)
+    if output.exists() and (output.samefile(path) or (path.is_dir() and output.resolve().parent == path.resolve())):
+        raise ConfigError(f"{output}: belongs to the model to import. Choose another --output")
+    lines = None if config.lines is None else lines_of(Path(config.lines))
+    options = ReadOptions(
+        source_lang=config.source_lang,
+        target_lang=config.target_lang,
+        vocabularies=[Path(name) for name in config.vocabulary],
+        segmenters=[Path(name) for name in config.segmenter],
+    )
+    imported = read(path, config.format.name if config.format is not None else None, options)
+    outcome = import_model(
+        imported,
+        output,
+        origin=path,
+        lines=lines,
+        text=config.lines or "random pieces",
+        replace=config.overwrite,
+        compares=config.compare,
+    )
+    for note in imported.notes:
+        LOGGER.info("%s", note)
+    print(f"{output}: {path}, {imported.source_lang} → {imported.target_lang}")
+    if outcome.comparison is None:
+        print("not compared with the original (compare=false)", flush=True)
+        return
+    print(f"compared with {imported.program_name} on {outcome.comparison.verdict.lines} lines of {outcome.text}")
+    print("\n".join(outcome.comparison.lines_of_text()), flush=True)
+
+
+def lines_of(file: Path) -> Sequence[str]:
+    """The first lines of a text that are not blank."""
+    if not file.is_file():
+        raise DataError(f"{file}: no such file. Check --lines")
+    lines = list(islice((line for line in read_lines(file).texts if line.strip()), MOST_LINES))
+    if not lines:
+        raise DataError(f"{file}: holds no text. Name another file with --lines")
+    return lines

@@ -1,0 +1,3 @@
+"""Text that a decoder alone continues."""
+
+NEEDS = ("interop",)

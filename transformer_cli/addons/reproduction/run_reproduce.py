@@ -1,0 +1,29 @@
+"""`tfm reproduce`: list the recipes whose scores are known, without torch, or train one of them."""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from transformer_cli.config.reproduce import Reproduction, names, read_reproduction
+from transformer_cli.config.train import ReproduceConfig
+from transformer_cli.errors import EnvironmentFault
+
+
+def run(config: ReproduceConfig) -> None:
+    """Train and compare, or print the list to stdout."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    if config.reproduction is None:
+        print("\n".join(listed([read_reproduction(name) for name in names()])), flush=True)
+        return
+    from transformer_cli.addons.reproduction.reproduce_run import reproduce  # imports torch
+
+    reproduce(config, read_reproduction(config.reproduction))
+
+
+def listed(reproductions: Sequence[Reproduction]) -> Iterator[str]:
+    """For people: each reproduction in a few lines."""
+    width = max(len(one.name) for one in reproductions) + 2
+    for one in reproductions:
+        yield f"{one.name:<{width}}{one.title}"
+        yield from (" " * width + line for line in (*one.published_lines(), f"ours        {one.our_line()}"))
+    yield "\n`tfm reproduce NAME` trains one, and says at each evaluation whether it is on track, behind or ahead"

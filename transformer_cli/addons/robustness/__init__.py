@@ -1,0 +1,1 @@
+"""Translations of perturbed lines: capitals, typos, emoji and more."""

@@ -1,0 +1,147 @@
+"""Our own API: `/api/translate` with all that `tfm translate` can do, and `/api/models`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from transformer_cli.addons.interop.languages import language_name
+from transformer_cli.addons.serving.detection import Detected
+from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.forms import language_of, text_of, texts_of
+from transformer_cli.addons.serving.models import ServedModel, Step, decode_keys
+from transformer_cli.addons.serving.server import Server
+from transformer_cli.addons.serving.service import TextResult, Translation, Wish
+from transformer_cli.config.tags import tags_in
+from transformer_cli.decoding.results import Candidate
+from transformer_cli.errors import quoted
+
+SWITCHES = ("alignments", "token_scores", "retry", "placeholders")
+
+
+def routes(server: Server) -> list[Route]:
+    async def translate(request: Request) -> JSONResponse:
+        server.authorise(request)
+        body = await server.json(request)
+        texts, _ = texts_of(body.pop("text", None), "text")
+        source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))
+        wish = wish_of(body)
+        return JSONResponse(answer(await server.translate(request, texts, source, target, wish)))
+
+    async def models(request: Request) -> JSONResponse:
+        table, limits = server.service.table, server.config.limits
+        return JSONResponse(
+            {
+                "models": [
+                    {
+                        **described(step.model),
+                        "source": source,
+                        "target": target,
+                        "source_name": language_name(source) or source,
+                        "target_name": language_name(target) or target,
+                        "pivot": pivot,
+                    }
+                    for source, target, pivot in table.pairs()
+                    for step in table.route(source, target)[:1]
+                ],
+                "limits": {
+                    "max_characters": limits.characters,
+                    "max_texts": limits.texts,
+                    "beam_size": limits.beam_size,
+                },
+                "needs_key": server.config.api_keys is not None,
+                "can_detect": len({source for source, _, _ in table.pairs()}) > 1,
+            }
+        )
+
+    return [
+        Route("/api/translate", translate, methods=["POST"]),
+        Route("/api/models", models),
+    ]
+
+
+def wish_of(body: dict[str, Any]) -> Wish:
+    """What is left of a request when its texts and languages are taken out. Raises RequestError 400."""
+    switches = {}
+    for name in SWITCHES:
+        value = body.pop(name, False)
+        if not isinstance(value, bool):
+            raise RequestError(400, f"{name}: {quoted(str(value))} is neither true nor false")
+        switches[name] = value
+    terms, prefix, tag, form = (body.pop(name, None) for name in ("terms", "prefix", "tag", "format"))
+    known = set(decode_keys())
+    if unknown := [name for name in body if name not in known]:
+        names = ", ".join(sorted({"text", "source", "target", "format", "terms", "prefix", "tag", *SWITCHES, *known}))
+        raise RequestError(400, f"{quoted(unknown[0])}: no key of this request. There are {names}")
+    return Wish(
+        decode=body,
+        terms=terms_of(terms),
+        format="text" if form is None else text_of(form, "format"),
+        prefix="" if prefix is None else text_of(prefix, "prefix"),
+        tags=tuple(tags_in("" if tag is None else text_of(tag, "tag"))),
+        **switches,
+    )
+
+
+def terms_of(value: Any) -> tuple[tuple[str, ...], ...]:
+    """`{"Hund": "dog"}`, or `[["Hund", "dog", "hound"]]`."""
+    if value is None:
+        return ()
+    pairs = list(value.items()) if isinstance(value, dict) else value
+    if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) >= 2 for pair in pairs):
+        raise RequestError(400, 'terms: neither {"source phrase": "target phrase"} nor a list of such pairs')
+    return tuple(tuple(text_of(phrase, "terms") for phrase in pair) for pair in pairs)
+
+
+def answer(translation: Translation) -> dict[str, Any]:
+    """`model` is that of all texts, or names all; null where there was nothing to translate."""
+    used_routes = {tuple((leg.model.name, leg.model.sha256) for leg in one): one for one in translation.routes if one}
+    used = [_model(route) for route in used_routes.values()]
+    several = {"name": ", ".join(model["name"] for model in used), "models": used}
+    return {
+        "translations": [
+            _record(result, origin) for result, origin in zip(translation.results, translation.origins, strict=True)
+        ],
+        "model": several if len(used) > 1 else used[0] if used else None,
+    }
+
+
+def _model(route: Sequence[Step]) -> dict[str, Any]:
+    models = [described(step.model) for step in route]
+    return models[0] if len(models) == 1 else {"name": " + ".join(one["name"] for one in models), "steps": models}
+
+
+def _record(result: TextResult, origin: Detected) -> dict[str, Any]:
+    record = {
+        "text": result.text,
+        "source": origin.language,
+        "detection_confidence": round(origin.confidence, 4),
+        "score": round(result.score, 4),
+        "alternatives": [_alternative(one) for one in result.alternatives],
+        "flags": result.flags,
+        "sentences": result.n_sentences,
+        "unmet_terms": [[t.source, *t.targets] for line in result.lines for t in line.unsatisfied],
+        "unknown_characters": list(dict.fromkeys(sign for line in result.lines for sign in line.unknown)),
+    }
+    if result.alignment is not None:
+        record["alignment"] = result.alignment
+    if result.tokens is not None:
+        record["tokens"] = [[piece, round(log_prob, 4)] for piece, log_prob in result.tokens]
+    return record
+
+
+def _alternative(candidate: Candidate) -> dict[str, Any]:
+    return {"text": candidate.text, "score": round(candidate.score, 4)}
+
+
+def described(model: ServedModel) -> dict[str, Any]:
+    return {
+        "name": model.name,
+        "sha256": model.sha256,
+        "source": model.source_lang,
+        "target": model.target_lang,
+        "engine": model.engine.name,
+        "tags": list(model.tags),
+    }

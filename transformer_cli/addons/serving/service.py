@@ -1,0 +1,564 @@
+"""What every API asks for: texts in, translations out, within the limits.
+
+A text is translated line by line, as `tfm translate` does it, and put together again with its line ends, indentation
+and blank lines.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from transformer_cli.addons.documents.document import PARSERS, TranslatedDocument, translate_documents
+from transformer_cli.addons.documents.plain import LINE_END
+from transformer_cli.addons.serving.detection import Detected, detect
+from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.models import ModelTable, ServedModel, Step, decode_keys
+from transformer_cli.config.compose import from_plain, to_plain
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.serve import ServeConfig
+from transformer_cli.config.tags import language_of
+from transformer_cli.data.normalization import canonical, normalize
+from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.records import flags_of
+from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
+from transformer_cli.decoding.shared_engine import Call, GoneError
+from transformer_cli.decoding.terminology import Term, Terminology, words_of
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.logs import LOGGER
+
+# How sure it must be that a text is in the target language already, for it to be left as it is.
+SURELY_TARGET = 0.8
+T = TypeVar("T")
+
+
+Observe = Callable[[ServedModel, Sequence[Translated]], object]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How texts shall be translated; what is not said is as `tfm serve` was told."""
+
+    decode: Mapping[str, Any] = field(default_factory=dict)  # keys of the group
+    terms: tuple[tuple[str, ...], ...] = ()  # source phrase, and the phrases that its translation may have
+    prefix: str = ""  # that the translation begins with
+    tags: tuple[str, ...] = ()
+    alignments: bool = False
+    token_scores: bool = False
+    retry: bool = False
+    format: str = "text"  # one of PARSERS
+    placeholders: bool = False  # of a plain text: keep {name}, %s, URLs and the like; there are no alternatives then
+
+    @property
+    def is_plain(self) -> bool:
+        return self.format == "text" and not self.placeholders
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether one search of each line, as the server was told, is all there is to do."""
+        has_more = self.decode or self.terms or self.prefix or self.alignments or self.token_scores or self.retry
+        return self.is_plain and not has_more
+
+
+@dataclass(frozen=True)
+class TextResult:
+    """The translation of one text; of several lines, the numbers are sums and the flags those of any."""
+
+    text: str
+    alternatives: list[Candidate]  # other than the best, best first
+    score: float
+    flags: list[str]
+    n_sentences: int
+    lines: list[Translated]  # of those that are not blank
+    alignment: list[tuple[int, int]] | None = None  # words of the whole source and of the whole translation, from 0
+    tokens: list[tuple[str, float]] | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a request is answered with; of each text its result, its language, and the models that translated it."""
+
+    results: list[TextResult]
+    origins: list[Detected]  # with the codes of the models; confidence 1 where there was nothing to detect
+    routes: list[list[Step]]  # empty where a text was in the target language, and was left as it is
+
+
+@dataclass(eq=False)
+class RequestCall(Call):
+    """A request's claim on the engines, and what the log says of it."""
+
+    n_characters: int = 0
+    n_sentences: int = 0
+    models: dict[str, None] = field(default_factory=dict)  # names, in order
+
+
+class Service:
+    """Translates for any number of threads at once. `observe` gets the results of each model."""
+
+    def __init__(self, config: ServeConfig, table: ModelTable, observe: Observe | None = None) -> None:
+        self.config, self.table, self.observe = config, table, observe
+        self.lock = threading.Lock()
+        self.n_lines = 0  # that requests are waiting for
+        self.finished: deque[tuple[float, int]] = deque(maxlen=256)  # when, and how many lines
+
+    def call(self, *, is_awaited: bool = False) -> RequestCall:
+        """A claim that ends with the deadline of a request that arrives now."""
+        return RequestCall(deadline=time.monotonic() + self.config.limits.seconds, is_awaited=is_awaited)
+
+    def translate(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
+        """`translate_async` in a thread, which waits."""
+        return finished(self.translate_async(texts, source, target, wish, call))
+
+    async def translate_async(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
+        """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time.
+
+        It is never suspended unless `call.is_awaited`, with which the wish must be a simple one.
+        """
+        self.check_size(texts)
+        if wish.format not in PARSERS:
+            raise RequestError(400, f"format: {quoted(wish.format, 40)} is none. Choose one of {', '.join(PARSERS)}")
+        return await self.any_size_async(texts, source, target, wish, call)
+
+    def translate_any_size(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
+        """As `translate`, for a file, whose size that of the request's body bounds."""
+        return finished(self.any_size_async(texts, source, target, wish, call))
+
+    async def any_size_async(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
+        with self.within_deadline(call):
+            return await self._any_size(texts, source, target, wish, call)
+
+    async def _any_size(
+        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+    ) -> Translation:
+        call.n_characters += sum(map(len, texts))
+        table = self.table
+        source, target = table.source_code(source), table.target_code(target)
+        origins = [Detected(source, 1.0)] * len(texts) if source is not None else self.detect(texts, target)
+        routes = {
+            origin: [] if source is None and origin == target else table.route(origin, target)
+            for origin in dict.fromkeys(one.language for one in origins)
+        }
+        found: dict[int, TextResult] = {}
+        for origin, route in routes.items():
+            chosen = [n for n, one in enumerate(origins) if one.language == origin]
+            translated = await self._texts([texts[n] for n in chosen], route, wish, call)
+            found.update(zip(chosen, translated, strict=True))
+        results = [found[n] for n in range(len(texts))]
+        return Translation(results, origins, [routes[one.language] for one in origins])
+
+    async def _texts(
+        self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+    ) -> list[TextResult]:
+        """Texts of one language."""
+        if not route:
+            return [_unchanged(text) for text in texts]
+        if not wish.is_plain:
+            return self._documents(texts, route, wish, call)
+        split = [list(_lines(text)) for text in texts]
+        of_texts = [[line.text for line in one if line.text] for one in split]
+        lines = [line for one in of_texts for line in one]
+        self.check_units(len(lines))
+        begins = [n == 0 for one in of_texts for n in range(len(one))]
+        with self.admitted(len(lines)):
+            found = iter(await self.translate_lines(lines, route, wish, call, begins=begins))
+        tags = route[0].model.tags
+        return [_joined(one, [next(found) for line in one if line.text], wish, tags) for one in split]
+
+    def _documents(
+        self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+    ) -> list[TextResult]:
+        """Texts with mark-up or placeholders. Tags are placed by alignment, where a model can say it."""
+        if wish.prefix:
+            raise RequestError(400, "prefix: not with mark-up or placeholders. Leave one of them out")
+        can_align = all(step.model.can_align for step in route)
+        symbols = [one for one in route[0].model.symbols if all(one in step.model.symbols for step in route)]
+        of_units = replace(wish, alignments=can_align, decode={**wish.decode, "n_best": 1})
+
+        def translate(units: Sequence[str]) -> list[Translated]:
+            with self.admitted(len(units)):
+                return finished(self.translate_lines(units, route, of_units, call))
+
+        def on_unit(n_units: int) -> None:
+            self.check_units(n_units)
+            call.check()
+
+        try:
+            documents = translate_documents(texts, wish.format, translate, symbols=symbols, on_unit=on_unit)
+        except DataError as error:
+            raise RequestError(400, str(error)) from error
+        return [_of_document(document, wish) for document in documents]
+
+    def must_detect(self, source: str | None) -> bool:
+        return source is None and len({s for s, _, _ in self.table.pairs()}) > 1
+
+    def detect(self, texts: Sequence[str], target: str | None) -> list[Detected]:
+        """The language of each text, of those that can be translated into `target`; or that, if it is rather sure."""
+        sources = list(dict.fromkeys(s for s, t, _ in self.table.pairs() if target in (None, t)))
+        if len(sources) < 2:
+            self.table.route(None, target)  # says so if there is none
+            return [Detected(source, 1.0) for source in sources] * len(texts)
+        return [self._detect(text, sources, target) for text in texts]
+
+    def warm_up(self) -> None:
+        """Translate something with each model, and read what detects languages, if there are several to tell apart."""
+        for model in self.table.models:
+            model.warm_up()
+        if len({source for source, _, _ in self.table.pairs()}) > 1:
+            self.languages_in("")
+
+    def languages_in(self, text: str) -> list[Detected]:
+        """The loaded languages that `text` may be in, likeliest first."""
+        return self._detected(text, dict.fromkeys(one for s, t, _ in self.table.pairs() for one in (s, t)))
+
+    def _detect(self, text: str, sources: Sequence[str], target: str | None) -> Detected:
+        found = self._detected(text, [*sources, *([] if target is None else [target])])
+        others = [one for one in found if one.language != target]
+        if not others:
+            raise RequestError(400, f"source: none of {', '.join(sources)} can be detected. Name the language")
+        return found[0] if found[0].confidence >= SURELY_TARGET else others[0]
+
+    def _detected(self, text: str, languages: Iterable[str]) -> list[Detected]:
+        languages = list(languages)
+        try:
+            found = detect(text, languages)
+        except EnvironmentFault as error:
+            raise RequestError(400, f"source: {error}, or name the language") from error
+        if not found:
+            raise RequestError(400, f"source: none of {', '.join(languages)} can be detected. Name the language")
+        return found
+
+    async def translate_lines(
+        self,
+        lines: Sequence[str],
+        route: Sequence[Step],
+        wish: Wish,
+        call: RequestCall,
+        *,
+        begins: Sequence[bool] = (),
+    ) -> list[Translated]:
+        """One result for each line; through a pivot, the flags and scores are those of the last model.
+
+        `begins` says of each line whether a text begins with it, and its translation with the prefix.
+        """
+        if len(route) > 1 and (wish.prefix or wish.terms):
+            raise RequestError(400, "a prefix or terms: not where two models translate one after the other")
+        links: list[list[tuple[int, int]] | None] = [None] * len(lines)
+        results: list[Translated] = []
+        try:
+            for n, step in enumerate(route):
+                results = await self._one_step(lines, step, wish, call, begins=begins, is_last=n == len(route) - 1)
+                links = [_composed(before, one.alignment) for before, one in zip(links, results, strict=True)]
+                lines = [result.text for result in results]
+        except (ConfigError, DataError) as error:
+            raise RequestError(400, str(error)) from error
+        except (CheckpointError, EnvironmentFault) as error:
+            LOGGER.error("%s", error)  # it may name files, which are not for clients
+            raise RequestError(500, "the model cannot translate this; the server's log says why") from error
+        return [replace(result, alignment=link) for result, link in zip(results, links, strict=True)]
+
+    @contextmanager
+    def within_deadline(self, call: Call) -> Iterator[None]:
+        """Raises RequestError 503 where the deadline of `call` has passed, and GoneError where its client has gone."""
+        try:
+            yield
+        except GoneError:
+            if call.is_cancelled and not self._is_late(call):
+                raise
+            raise RequestError(
+                503,
+                f"not done within limits.seconds={self.config.limits.seconds:g}. Try again later, with less text",
+                retry_after=self.retry_after(),
+            ) from None
+
+    def _is_late(self, call: Call) -> bool:
+        return call.deadline is not None and time.monotonic() >= call.deadline
+
+    async def _one_step(
+        self,
+        lines: Sequence[str],
+        step: Step,
+        wish: Wish,
+        call: RequestCall,
+        *,
+        begins: Sequence[bool],
+        is_last: bool,
+    ) -> list[Translated]:
+        decode = self.decode_config(wish.decode if is_last else {})
+        options = TranslateOptions(
+            terminology=self._terminology(wish.terms),
+            prefixes=bool(wish.prefix),
+            retry=wish.retry,
+            alignments=wish.alignments,
+            token_scores=wish.token_scores and is_last,
+            tags=_tags(lines, step, wish.tags if is_last else ()),
+            warns=False,  # its client learns it from the flags
+        )
+        shared = step.model.translator(decode, options)
+        if call.is_awaited:
+            results = await shared.translate_async(lines, call)
+        else:
+            translator = shared.for_call(call)
+            results = translator.translate(lines, prefixes=_prefixes(wish.prefix, lines, begins, translator))
+        call.models[step.model.name] = None
+        call.n_sentences += sum(result.n_parts for result in results) if is_last else 0
+        if self.observe is not None:
+            self.observe(step.model, results)
+        return results
+
+    def decode_config(self, asked: Mapping[str, Any]) -> DecodeConfig:
+        """`decode` of the server with the keys of a request. Raises RequestError 400 for what it may not have."""
+        if not asked:
+            return self.config.decode
+        known = list(decode_keys())
+        for name in asked:
+            if name not in known:
+                raise RequestError(
+                    400, f"{quoted(str(name))}: no key that a request may have. Choose from {', '.join(known)}"
+                )
+        values = {**to_plain(self.config.decode), **asked}
+        if "beam_size" not in asked:
+            if values["search"] != self.config.decode.search:
+                values["beam_size"] = DecodeConfig().beam_size if values["search"] == "beam" else 1
+                values["n_best"] = asked.get("n_best", 1)
+            if values["search"] == "beam" and isinstance(values["n_best"], int):
+                values["beam_size"] = max(values["beam_size"], values["n_best"])
+        try:
+            config: DecodeConfig = from_plain(DecodeConfig, values)
+        except ConfigError as error:
+            raise RequestError(400, str(error)) from error
+        most = self.config.limits.beam_size
+        for name in ("beam_size", "n_best", "n_samples"):
+            if getattr(config, name) > max(most, getattr(self.config.decode, name)):
+                raise RequestError(400, f"{name}={getattr(config, name)}: more than the {most} that this server allows")
+        longest = self.config.limits.tokens
+        for name in ("max_source_length", "max_extra_length", "min_length"):  # a search cannot be ended by a deadline
+            if (getattr(config, name) or 0) > max(longest, getattr(self.config.decode, name) or 0):
+                raise RequestError(
+                    400, f"{name}={getattr(config, name)}: more than the {longest} tokens that this server allows"
+                )
+        return config
+
+    def _terminology(self, terms: Sequence[Sequence[str]]) -> Terminology | None:
+        """Raises RequestError 400 for what is no term, and 413 for too many or too long ones."""
+        if not terms:
+            return None
+        limits = self.config.limits
+        if (n_phrases := sum(map(len, terms))) > limits.terms:
+            raise RequestError(
+                413, f"terms: {n_phrases:,} phrases, and a request may have {limits.terms:,}. Send those of its texts"
+            )
+        found: dict[tuple[str, ...], Term] = {}
+        for n, phrases in enumerate(terms, start=1):
+            if (longest := max(map(len, phrases))) > limits.term_characters:
+                raise RequestError(
+                    413,
+                    f"terms: number {n} has {longest:,} characters, and a phrase may have {limits.term_characters:,}",
+                )
+            source, *targets = (normalize(phrase) for phrase in phrases)
+            if not source or not targets or not all(targets):
+                raise RequestError(400, f"terms: number {n} has no source or no target phrase. Give both")
+            key = words_of(canonical(source))
+            term = found.get(key, Term(source, (), n))
+            found[key] = replace(term, targets=(*term.targets, *targets))
+        of = (replace(term, targets=tuple(dict.fromkeys(term.targets))) for term in found.values())
+        return Terminology(of, name="terms")
+
+    # ---- Limits
+
+    def check_size(self, texts: Sequence[str]) -> None:
+        limits = self.config.limits
+        if len(texts) > limits.texts:
+            raise RequestError(413, f"{len(texts)} texts, and a request may have {limits.texts}. Send several requests")
+        for text in texts:
+            if len(text) > limits.characters:
+                raise RequestError(
+                    413, f"a text of {len(text):,} characters, and it may have {limits.characters:,}. Send it in parts"
+                )
+
+    def check_units(self, n_units: int) -> None:
+        """Raises RequestError 413 for more lines, or texts within documents, than a request may have."""
+        if n_units > (most := self.config.limits.units):
+            raise RequestError(413, f"more than {most:,} lines, or texts within mark-up. Send it in parts")
+
+    @contextmanager
+    def admitted(self, n_lines: int) -> Iterator[None]:
+        """Raises RequestError 503 where too much is waiting; a single request may have more than the limit."""
+        limit = self.config.limits.queue
+        with self.lock:
+            is_full = self.n_lines > 0 and self.n_lines + n_lines > limit
+            self.n_lines += 0 if is_full else n_lines
+        if is_full:
+            raise RequestError(503, "too much is waiting. Try again later", retry_after=self.retry_after())
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.n_lines -= n_lines
+                self.finished.append((time.monotonic(), n_lines))
+
+    def retry_after(self) -> float:
+        """Seconds in which what is waiting now will be done, at the rate of the last requests; between 1 and 60."""
+        with self.lock:
+            n_done, began = sum(n for _, n in self.finished), self.finished[0][0] if self.finished else 0.0
+            if not n_done:
+                return 1.0
+            return min(60.0, max(1.0, self.n_lines * (time.monotonic() - began) / n_done))
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that is never suspended."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it is suspended")
+
+
+def _tags(lines: Sequence[str], step: Step, asked: Sequence[str]) -> tuple[str, ...]:
+    """Those before each line. Raises RequestError 400 for any that ask for another language than the target.
+
+    A line that begins with tags of its own keeps these alone.
+    """
+    model, of_target = step.model, step.model.tags_for(step.target)
+    if not of_target:
+        return tuple(asked)
+    own = {tuple(tags) for tags in (split_tags(line, model.tags)[0] for line in lines) if tags}
+    for tags in (*own, *([asked] if language_of(asked, model.target_lang) else ())):
+        if language_of(tags, model.target_lang) != step.target:
+            raise RequestError(
+                400,
+                f"{quoted(' '.join(tags), 80)}: is not the tag for target={step.target}, {' '.join(of_target)}."
+                " Leave it out, or name another target",
+            )
+    return tuple(asked) if language_of(asked, model.target_lang) else (*of_target, *asked)
+
+
+def _prefixes(
+    text: str, lines: Sequence[str], begins: Sequence[bool], translator: Translator
+) -> list[tuple[int, ...]] | None:
+    """That of each line, empty but of the first of a text.
+
+    Raises RequestError 400 for a prefix that the model cannot write, or that leaves no room.
+    """
+    if not text:
+        return None
+    ids = written_ids(text, translator.tokenizers.target)
+    first = [line for line, is_first in zip(lines, begins, strict=True) if is_first]
+    rooms = [room for room in translator.room(first) if room is not None]
+    if ids is None:
+        raise RequestError(400, f"prefix: {quoted(text)} cannot be written with the model's pieces")
+    if len(ids) > min(rooms, default=len(ids)):
+        raise RequestError(400, f"prefix: {len(ids)} tokens, and the translation may have {min(rooms)}")
+    return [ids if is_first else () for is_first in begins]
+
+
+# ---- Texts and their lines
+
+
+def _unchanged(text: str) -> TextResult:
+    return TextResult(text, alternatives=[], score=0.0, flags=["copied"], n_sentences=0, lines=[])
+
+
+def _of_document(document: TranslatedDocument, wish: Wish) -> TextResult:
+    """Without an alignment: its words are those between the tags."""
+    lines = [unit.result for unit in document.units if unit.result.candidates]
+    return TextResult(
+        text=document.text,
+        alternatives=[],
+        score=sum(one.candidates[0].score for one in lines),
+        flags=[*_flags(lines), *document.flags],
+        n_sentences=sum(one.n_parts for one in lines),
+        lines=lines,
+        tokens=[token for one in lines for token in one.tokens or []] if wish.token_scores else None,
+    )
+
+
+def _flags(lines: Sequence[Translated]) -> list[str]:
+    return list(dict.fromkeys(flag for one in lines for flag, is_set in flags_of(one).items() if is_set))
+
+
+@dataclass(frozen=True)
+class _Line:
+    before: str  # white space, which the translation gets as well
+    text: str
+    after: str  # with the line's end
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    """Together they are the whole text."""
+    start = 0
+    for end in [*LINE_END.finditer(text), None]:
+        line = text[start : len(text) if end is None else end.start()]
+        stripped = line.strip()
+        before = line[: len(line) - len(line.lstrip())] if stripped else line
+        after = line[len(before) + len(stripped) :]
+        start = len(text) if end is None else end.end()
+        if line or end is not None:
+            yield _Line(before, stripped, after + ("" if end is None else end[0]))
+
+
+def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish, tags: Sequence[str] = ()) -> TextResult:
+    n_candidates = max((len(one.candidates) for one in found), default=1)
+    texts = [_text(lines, [_candidate(one, n).text for one in found]) for n in range(n_candidates)]
+    sums = [
+        (sum(_candidate(one, n).score for one in found), sum(_candidate(one, n).log_prob for one in found))
+        for n in range(n_candidates)
+    ]
+    return TextResult(
+        text=texts[0],
+        alternatives=[Candidate(text, *sums[n]) for n, text in enumerate(texts) if n > 0],
+        score=sums[0][0],
+        flags=_flags(found),
+        n_sentences=sum(one.n_parts for one in found),
+        lines=list(found),
+        alignment=_alignment(lines, found, tags) if wish.alignments else None,
+        tokens=[token for one in found for token in one.tokens or []] if wish.token_scores else None,
+    )
+
+
+def _candidate(result: Translated, n: int) -> Candidate:
+    return result.candidates[min(n, len(result.candidates) - 1)]
+
+
+def _text(lines: Sequence[_Line], translations: Sequence[str]) -> str:
+    rest = iter(translations)
+    return "".join(f"{line.before}{next(rest) if line.text else ''}{line.after}" for line in lines)
+
+
+def _alignment(lines: Sequence[_Line], found: Sequence[Translated], tags: Sequence[str]) -> list[tuple[int, int]]:
+    """Of the whole text: the words of a line are counted from those before it, and behind its own `tags`."""
+    links: list[tuple[int, int]] = []
+    n_source = n_target = 0
+    for line, result in zip([line for line in lines if line.text], found, strict=True):
+        n_words = len(normalize(line.text).split())
+        n_tags = n_words - len(normalize(split_tags(line.text, tags)[1]).split())
+        links += [(n_source + n_tags + i, n_target + j) for i, j in result.alignment or []]
+        n_source += n_words
+        n_target += len(result.text.split())
+    return links
+
+
+def _composed(
+    first: list[tuple[int, int]] | None, second: list[tuple[int, int]] | None
+) -> list[tuple[int, int]] | None:
+    """Links through a pivot: source to pivot, and pivot to target."""
+    if first is None or second is None:
+        return second
+    sources: dict[int, list[int]] = {}
+    for source, middle in first:
+        sources.setdefault(middle, []).append(source)
+    return [(source, target) for middle, target in second for source in sources.get(middle, [])]

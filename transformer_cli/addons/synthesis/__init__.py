@@ -1,0 +1,3 @@
+"""Synthetic parallel text, made with models: back-translation and distillation, in resumable blocks and shards."""
+
+NEEDS = ("interop",)

@@ -1,1 +1,0 @@
-"""Benchmarks of tfm against baselines and against the limits of the machine."""

@@ -1,1 +1,0 @@
-"""`tfm serve`: models behind HTTP, for people, for the clients of other servers, and for programs."""

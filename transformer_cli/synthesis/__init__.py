@@ -1,1 +1,0 @@
-"""Synthetic parallel text, made with models: back-translation and distillation, in resumable blocks and shards."""
