@@ -3,7 +3,10 @@
 import dataclasses
 import difflib
 import functools
+import importlib
 import inspect
+import pkgutil
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
@@ -18,6 +21,21 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """`; did you mean ...?` when a choice is near to `name`, else the empty string."""
     near = difflib.get_close_matches(name, list(choices), n=1, cutoff=0.6)
     return f"; did you mean `{near[0]}`?" if near else ""
+
+
+_ADDONS = Path(__file__).parent / "addons"
+_loaded: set[str] = set()
+_loading = threading.RLock()
+
+
+def load_addons() -> None:
+    """Import the `plugin` module of every add-on that comes along, once: it registers what the add-on brings."""
+    with _loading:  # another thread waits for the end; a registry that is looked into meanwhile, by an add-on, does not
+        if not _loaded:
+            names = sorted(found.name for found in pkgutil.iter_modules([str(_ADDONS)]))
+            _loaded.update(names)
+            for name in names:
+                importlib.import_module(f"{__package__}.{_ADDONS.name}.{name}.plugin")
 
 
 class Registry(Generic[T]):
@@ -61,6 +79,7 @@ class Registry(Generic[T]):
         return add
 
     def __getitem__(self, name: str) -> T:
+        load_addons()
         if name not in self._entries:
             self._refuse(name)
         return self._entries[name]
@@ -70,14 +89,17 @@ class Registry(Generic[T]):
         self[name]
 
     def names(self) -> list[str]:
+        load_addons()
         return sorted(self._entries)
 
     def options_of(self, name: str) -> type | None:
         """The dataclass of the settings that are the entry's own, if it has any."""
+        load_addons()
         return self._options.get(name)
 
     def all_options(self) -> Iterator[type]:
         """The dataclass of each entry that has settings of its own, by name."""
+        load_addons()
         return (self._options[name] for name in sorted(self._options))
 
     def _refuse(self, name: str) -> NoReturn:
