@@ -2,8 +2,8 @@
 
 from html import escape
 
+from transformer_cli.command import COMMANDS
 from transformer_cli.config.key_help import KeyHelp, help_of
-from transformer_cli.config.keys import SCHEMAS
 from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of
 
 INTRODUCTION = """# Configuration
@@ -51,18 +51,18 @@ GROUPS = ("model", "init", "lora", "data", "schedule", "optimizer", "train", "de
 
 
 def page() -> str:
-    keys = {command: help_of(schema) for command, schema in SCHEMAS.items()}
+    keys = {command: help_of(one.schema) for command, one in COMMANDS.items()}
     of_model = {one.key for one in keys["train"] if _group(one) == "model"}
     parts = [INTRODUCTION, _files(), PLUGINS]
     for group in GROUPS:
-        owner = next(command for command in SCHEMAS if any(_group(one) == group for one in keys[command]))
-        users = [command for command in SCHEMAS if any(_group(one) == group for one in keys[command])]
+        owner = next(command for command in COMMANDS if any(_group(one) == group for one in keys[command]))
+        users = [command for command in COMMANDS if any(_group(one) == group for one in keys[command])]
         if group == "model":  # of which `tfm attention` has a few, with a meaning of their own
             users = [command for command in users if of_model <= {one.key for one in keys[command]}]
         parts.append(f"\n## `{group}`\n\nOf {', '.join(f'`tfm {name}`' for name in users)}.\n\n")
         parts.append(_table([one for one in keys[owner] if _group(one) == group]))
     shared = {one.key for one in keys["train"]}
-    for command in SCHEMAS:
+    for command in COMMANDS:
         own = [one for one in keys[command] if not _group(one)]
         has_some = not of_model <= {one.key for one in keys[command]}
         own += [one for one in keys[command] if has_some and _group(one) == "model"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.toy_translator import PLAIN, VARIANTS, random_model, sentences, toy_tokenizer
+from transformer_cli.addons.attention_maps.keys import AttentionKind
 from transformer_cli.addons.attention_maps.maps import (
     AttentionMaps,
     compute_attention_maps,
@@ -25,7 +26,6 @@ from transformer_cli.addons.attention_maps.maps import (
     to_json,
     view,
 )
-from transformer_cli.config.commands import AttentionKind
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError

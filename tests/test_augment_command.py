@@ -18,9 +18,9 @@ from tests.test_export import tagged_model
 from tests.toy_run import model_file, packed, sentences
 from transformer_cli.addons.synthesis import work as work_module
 from transformer_cli.addons.synthesis.filters import PairFilters
+from transformer_cli.addons.synthesis.keys import Choose
 from transformer_cli.addons.synthesis.methods import Synthesis
 from transformer_cli.addons.synthesis.run_augment import language_of_text
-from transformer_cli.config.commands import Choose
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.translator import Translator

@@ -15,6 +15,7 @@ from torch import Tensor
 from tests.conftest import slow
 from tests.toy_bench import CPU, TOY, config
 from transformer_cli.addons.benchmarks import machine, matmuls, parts, tfm_training
+from transformer_cli.addons.benchmarks.keys import BenchConfig, BenchSubject
 from transformer_cli.addons.benchmarks.matmuls import flops, projections
 from transformer_cli.addons.benchmarks.reference import check, check_model, gradient_errors
 from transformer_cli.addons.benchmarks.report import WIDTH
@@ -24,7 +25,6 @@ from transformer_cli.addons.benchmarks.timing import Spread, best, in_turn, rati
 from transformer_cli.addons.benchmarks.training import Ceiling, skeleton, summary
 from transformer_cli.addons.benchmarks.worker import Round
 from transformer_cli.cli import main
-from transformer_cli.config.bench import BenchConfig, BenchSubject
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import EnvironmentFault

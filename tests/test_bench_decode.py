@@ -42,11 +42,11 @@ from transformer_cli.addons.benchmarks.decoding_rounds import (
     group_sizes,
     sample_evenly,
 )
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import WIDTH
 from transformer_cli.addons.benchmarks.startup import translating_overrides
 from transformer_cli.addons.benchmarks.workload import random_model
 from transformer_cli.cli import main
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import from_plain, load_config
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers

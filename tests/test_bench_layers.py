@@ -15,6 +15,7 @@ from torch import Tensor
 
 from transformer_cli.addons.benchmarks import layer_kinds, layers
 from transformer_cli.addons.benchmarks.exponents import crossover, exponent, upper
+from transformer_cli.addons.benchmarks.keys import BenchConfig, Clock
 from transformer_cli.addons.benchmarks.layer_costs import Costs, LayerSize
 from transformer_cli.addons.benchmarks.layer_kinds import (
     ALONE,
@@ -32,7 +33,6 @@ from transformer_cli.addons.benchmarks.layers_plot import draw
 from transformer_cli.addons.benchmarks.report import WIDTH
 from transformer_cli.addons.benchmarks.timing import in_turn
 from transformer_cli.cli import main
-from transformer_cli.config.bench import BenchConfig, Clock
 from transformer_cli.config.compose import load_config
 from transformer_cli.models.attention import SelfAttention
 from transformer_cli.models.layouts import PaddedLayout

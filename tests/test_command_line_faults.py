@@ -12,9 +12,9 @@ from tests.forked import UNMEASURED
 from tests.test_corpus_faults import PREPARE, TRAIN, write
 from tests.toy_run import model_file, packed, sentences
 from transformer_cli import __version__, cli
-from transformer_cli.commands import prepare
+from transformer_cli.commands.prepare import run as prepare
+from transformer_cli.commands.prepare.keys import PrepareConfig
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.train import PrepareConfig
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from tests.golden.make import FOLDER
 from tests.test_metrics import noised
 from tests.toy_run import sentences
 from transformer_cli.addons.comparison.compare_models import notes_on_tags
+from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.commands import evaluate_file
-from transformer_cli.config.compare import CompareConfig
 
 WORDS = [
     "the",

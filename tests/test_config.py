@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, slow
-from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.command import COMMANDS, schema_of
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.compose import from_plain, hydra_arguments, load_config, to_plain, to_yaml
 from transformer_cli.config.key_help import help_of, keys_page
-from transformer_cli.config.keys import SCHEMAS, all_keys
+from transformer_cli.config.keys import all_keys
 from transformer_cli.config.overrides import check_overrides
 from transformer_cli.config.renamed import RENAMED_KEYS, report_renamed
 from transformer_cli.config.train import TrainConfig
@@ -134,7 +135,7 @@ def test_a_benchmark_wants_parallel_text() -> None:
     assert "data=trec: a benchmark translates" in refusal("bench", "subject=train", "data=trec")
 
 
-@pytest.mark.parametrize("command", SCHEMAS)
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_a_config_survives_being_written_and_read(command: str) -> None:
     needed = {
         "replay": ["incident=somewhere"],
@@ -142,7 +143,7 @@ def test_a_config_survives_being_written_and_read(command: str) -> None:
         "export": ["format=huggingface", "output=out"],
     }
     config = load_config(command, needed.get(command, []))
-    assert from_plain(SCHEMAS[command], yaml.safe_load(yaml.safe_dump(to_plain(config)))) == config
+    assert from_plain(schema_of(command), yaml.safe_load(yaml.safe_dump(to_plain(config)))) == config
 
 
 def test_evaluate_uses_the_models_corpus_unless_one_is_named() -> None:
@@ -397,7 +398,7 @@ def test_every_key_is_read_somewhere() -> None:
         "\n".join(path.read_text(encoding="utf-8") for path in paths)
         for paths in (set(package.rglob("*.py")) - schema_files, schema_files)
     )
-    for command, cls in SCHEMAS.items():
+    for command, cls in [(name, one.schema) for name, one in COMMANDS.items()]:
         for key in all_keys(cls):
             name = key.rsplit(".", 1)[-1]
             read = f".{name}" in code or schema.count(f".{name}") > schema.count(f'".{name}')
@@ -450,9 +451,9 @@ def test_a_key_still_has_its_earlier_name(old: str, tmp_path: Path, caplog: pyte
 # Sentences, and the page that is made of them
 
 
-@pytest.mark.parametrize("command", SCHEMAS)
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_key_has_a_sentence(command: str) -> None:
-    for one in help_of(SCHEMAS[command]):
+    for one in help_of(schema_of(command)):
         assert one.help[:1].strip(), f"{one.key}: no sentence. Write one beside the field"
         assert one.help.endswith("."), f"{one.key}: {one.help}"
 

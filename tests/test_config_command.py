@@ -76,7 +76,7 @@ def test_the_last_source_of_every_key_has_the_value_that_the_command_takes(words
 
 def test_why_of_a_renamed_key_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, str]] = []
-    monkeypatch.setattr("transformer_cli.config_command.report_renamed", lambda *names: said.append(names))
+    monkeypatch.setattr("transformer_cli.commands.config.run.report_renamed", lambda *names: said.append(names))
     found = answer(capsys, "why", "decode.exact", "translate")
     assert found["key"] == "decode.batch_invariant"
     assert said == [("decode.exact", "decode.batch_invariant")]

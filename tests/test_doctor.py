@@ -19,8 +19,8 @@ from tests import toy_run
 from tests.conftest import slow
 from tests.toy_run import train
 from transformer_cli.cli import main
+from transformer_cli.commands.doctor.keys import DoctorConfig
 from transformer_cli.config.compose import load_config, to_plain
-from transformer_cli.config.train import DoctorConfig
 from transformer_cli.config.yaml_files import groups_of
 from transformer_cli.data import demo
 from transformer_cli.data.batching import micro_batches

@@ -13,9 +13,9 @@ from tests.test_export import model_file
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
 from transformer_cli import api
 from transformer_cli.addons.interop import conversions
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.model import Norm
+from transformer_cli.config.shared import Engine
 from transformer_cli.decoding import search as searches
 from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, CTranslate2Engine
 from transformer_cli.decoding.engine import Capabilities, check_supported

@@ -25,7 +25,7 @@ from tests.toy_run import model_file, packed, sentences
 from tests.toy_tagger import random_model as tagger_model
 from tests.toy_text import content as language_model_content
 from transformer_cli.cli import main
-from transformer_cli.command_table import COMMANDS, Flag
+from transformer_cli.command import COMMANDS, Flag
 from transformer_cli.models.file import ModelFile, read_model, write_model
 
 EVERY_FLAG = [(command, flag) for command in COMMANDS for flag in COMMANDS[command].flags]

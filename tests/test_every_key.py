@@ -17,9 +17,10 @@ import yaml
 
 from tests.conftest import slow_but
 from transformer_cli.cli import main
+from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.compose import from_plain, load_config, to_plain, to_yaml
 from transformer_cli.config.fields import KeyInfo, info_of, written_name
-from transformer_cli.config.keys import SCHEMAS, Options, all_keys, fields_of
+from transformer_cli.config.keys import Options, all_keys, fields_of
 from transformer_cli.config.overrides import quoted_for_hydra
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
@@ -206,7 +207,7 @@ def changed(command: str) -> list[tuple[frozenset[str], Any]]:
 
     The commands that take a training run's keys check them alike; what excludes others is tried with one of them.
     """
-    schema, base = SCHEMAS[command], base_of(command)
+    schema, base = schema_of(command), base_of(command)
     keys = {
         one.name: another(command, one, at(base, one.name)) for one in leaves(schema) if not in_unset_group(base, one)
     }
@@ -225,7 +226,7 @@ def changed(command: str) -> list[tuple[frozenset[str], Any]]:
 
 def trained_keys(command: str) -> set[str]:
     """The keys of a training run, of the other commands that take them all."""
-    return set(all_keys(TrainConfig)) if command != "train" and issubclass(SCHEMAS[command], TrainConfig) else set()
+    return set(all_keys(TrainConfig)) if command != "train" and issubclass(schema_of(command), TrainConfig) else set()
 
 
 def in_unset_group(base: dict[str, Any], leaf: Leaf) -> bool:
@@ -235,7 +236,7 @@ def in_unset_group(base: dict[str, Any], leaf: Leaf) -> bool:
 
 def built(command: str, base: dict[str, Any], values: Mapping[str, Any]) -> Any:
     try:
-        return from_plain(SCHEMAS[command], with_values(base, values))
+        return from_plain(schema_of(command), with_values(base, values))
     except ConfigError:
         return None
 
@@ -243,7 +244,7 @@ def built(command: str, base: dict[str, Any], values: Mapping[str, Any]) -> Any:
 def excluded(command: str, base: dict[str, Any], values: Mapping[str, Any]) -> str:
     """The key that the refusal of these values names first."""
     with pytest.raises(ConfigError) as refused:
-        from_plain(SCHEMAS[command], with_values(base, values))
+        from_plain(schema_of(command), with_values(base, values))
     named = re.findall(r"[a-z][\w.]*\w", str(refused.value).replace("-", "_"))
     return next(key for key in named if key in values)
 
@@ -277,23 +278,23 @@ def written(value: Any) -> str:
     return quoted_for_hydra(value) if isinstance(value, str) else json.dumps(value)
 
 
-@pytest.mark.parametrize("command", SCHEMAS)
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_every_key_is_changed_in_some_config(command: str) -> None:
     base = base_of(command)
-    keys = {one.name for one in leaves(SCHEMAS[command]) if not in_unset_group(base, one)}
+    keys = {one.name for one in leaves(schema_of(command)) if not in_unset_group(base, one)}
     reached = {key for new, config in changed(command) for key in new if at(to_plain(config), key) != at(base, key)}
     assert keys - reached - trained_keys(command) == REFUSED.get(command, set())
     assert len(changed(command)[0][0]) >= 0.7 * len(keys)
 
 
-@pytest.mark.parametrize("command", SCHEMAS)
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_a_config_of_other_values_survives_yaml_and_json(command: str) -> None:
     for _, config in changed(command):
-        assert from_plain(SCHEMAS[command], yaml.safe_load(to_yaml(config))) == config
-        assert from_plain(SCHEMAS[command], json.loads(json.dumps(to_plain(config)))) == config
+        assert from_plain(schema_of(command), yaml.safe_load(to_yaml(config))) == config
+        assert from_plain(schema_of(command), json.loads(json.dumps(to_plain(config)))) == config
 
 
-@pytest.mark.parametrize("command", slow_but(SCHEMAS, "translate", "evaluate"))
+@pytest.mark.parametrize("command", slow_but(list(COMMANDS), "translate", "evaluate"))
 def test_a_config_of_other_values_can_be_given_on_a_command_line(command: str) -> None:
     base = base_of(command)
     for new, config in changed(command):
@@ -318,19 +319,19 @@ def test_a_config_of_other_values_can_be_a_file_of_the_user_s(command: str, tmp_
 
 
 # The words of `config` are those of another command.
-@pytest.mark.parametrize("command", slow_but(sorted(SCHEMAS.keys() - {"config"}), "train", "translate", "evaluate"))
+@pytest.mark.parametrize("command", slow_but(sorted(set(COMMANDS) - {"config"}), "train", "translate", "evaluate"))
 def test_cfg_prints_a_config_of_other_values(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, config = changed(command)[0]
     words = [f"{key}={written(value)}" for key, value in differing(to_plain(config), base_of(command))]
     assert main([command, *NEEDED.get(command, []), *words, "--cfg"]) == 0
-    assert from_plain(SCHEMAS[command], yaml.safe_load(capsys.readouterr().out)) == config
+    assert from_plain(schema_of(command), yaml.safe_load(capsys.readouterr().out)) == config
 
 
 @pytest.mark.parametrize(
     ("command", "key"), [(command, key) for command in REFUSED for key in sorted(REFUSED[command])]
 )
 def test_a_key_that_a_command_has_no_use_for_is_refused(command: str, key: str) -> None:
-    leaf = next(one for one in leaves(SCHEMAS[command]) if one.name == key)
+    leaf = next(one for one in leaves(schema_of(command)) if one.name == key)
     value = another(command, leaf, at(base_of(command), key))
     with pytest.raises(ConfigError, match=f"^{re.escape(key)}=.*Leave it out$"):
         load_config(command, [f"{key}={written(value)}"])

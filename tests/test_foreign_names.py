@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from transformer_cli.cli import main
+from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.foreign_names import FOREIGN_NAMES, our_key
-from transformer_cli.config.keys import SCHEMAS, all_keys
+from transformer_cli.config.keys import all_keys
 from transformer_cli.config.yaml_files import groups_of
 
 # As the documentation of each toolkit has them, beside the key that does it here.
@@ -73,7 +74,7 @@ def test_a_name_of_another_toolkit_is_answered_with_our_key(
 
 
 def test_every_key_of_the_table_exists_and_no_name_stands_twice() -> None:
-    known = {key for command in SCHEMAS for key in (*all_keys(SCHEMAS[command]), *groups_of(command))}
+    known = {key for command in COMMANDS for key in (*all_keys(schema_of(command)), *groups_of(command))}
     for ours in set(FOREIGN_NAMES.values()):
         for keys in ours.keys:
             assert {key.partition("=")[0] for key in keys.split(" and ")} <= known, keys
@@ -101,4 +102,4 @@ def test_a_flag_is_named_where_there_is_one_and_another_meaning_is_said(
 
 
 def test_a_name_of_which_the_command_has_nothing_has_no_answer() -> None:
-    assert our_key("lr", all_keys(SCHEMAS["translate"])) is None
+    assert our_key("lr", all_keys(schema_of("translate"))) is None

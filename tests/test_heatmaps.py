@@ -24,8 +24,8 @@ from transformer_cli.addons.attention_maps.heatmaps import (
     panels,
     render_heat_map,
 )
+from transformer_cli.addons.attention_maps.keys import AttentionKind
 from transformer_cli.addons.attention_maps.maps import AttentionMaps
-from transformer_cli.config.commands import AttentionKind
 
 CHAIR = ["▁She", "▁sat", "▁down", "▁in", "▁the", "▁chair", ",", "▁it", "▁was", "▁com", "fortable", ".", "</s>"]
 WORDS = ["▁Donaudampfschifffahrtsgesellschaftskapitän", "▁i", "gjpqy", "▁$x^2$", "▁ÄÖÅ", "▁$", "▁W", "▁слово", "▁كلمة"]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.forked import Ran, run
 from tests.toy_run import config, sentences
-from transformer_cli.command_table import COMMANDS
-from transformer_cli.commands.train import _next
+from transformer_cli.command import COMMANDS
+from transformer_cli.commands.train.run import _next
 from transformer_cli.config.train import ScheduleConfig
 from transformer_cli.evaluation.metrics import Score, bleu
 from transformer_cli.evaluation.usable import chance_score, single_answer, unusable_outputs

@@ -21,7 +21,7 @@ from tests.toy_huggingface import change_json, opus
 from tests.toy_translator import sentences
 from transformer_cli.addons.interop import huggingface, locate
 from transformer_cli.addons.interop.comparison import Comparison
-from transformer_cli.config.commands import ExportFormat, ImportFormat
+from transformer_cli.addons.interop.keys import ExportFormat, ImportFormat
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import writing_whole

@@ -12,10 +12,11 @@ import pytest
 from tests.test_export import model_file
 from tests.test_model_file import packed
 from tests.toy_translator import toy_tokenizer, translator_of
-from transformer_cli.commands.translate import TranslationFilter
-from transformer_cli.config.commands import OutputFormat, TranslateConfig
+from transformer_cli.commands.translate.keys import TranslateConfig
+from transformer_cli.commands.translate.run import TranslationFilter
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.sentences import translates_letterless

@@ -10,7 +10,7 @@ from tests import forked
 from tests.contract import error_line, run
 from tests.toy_run import config, run_until
 from tests.toy_run import run as train
-from transformer_cli.command_table import COMMANDS
+from transformer_cli.command import COMMANDS
 from transformer_cli.models.locate import locate_model
 
 # Every command that takes a model, and what it needs besides; `bench` draws a model of its own where none is named.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
-from transformer_cli.commands.train import _next
+from transformer_cli.commands.train.run import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
 from transformer_cli.data.batching import BatchPlan

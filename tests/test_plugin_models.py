@@ -8,7 +8,7 @@ import pytest
 from tests import toy_classifier, toy_tagger
 from tests.contract import run
 from tests.toy_run import model_file
-from transformer_cli.config.commands import ExportFormat
+from transformer_cli.addons.interop.keys import ExportFormat
 from transformer_cli.models.build import MODELS
 from transformer_cli.models.file import ModelFile, write_model
 

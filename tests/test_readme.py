@@ -11,7 +11,8 @@ import pytest
 
 from tests.conftest import ROOT, slow
 from tests.docs_code import write_files_of
-from transformer_cli.cli import COMMANDS, _flags, _parser
+from transformer_cli.arguments import flags_of, parser_of
+from transformer_cli.command import COMMANDS
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.keys import all_keys
 from transformer_cli.config.overrides import check_overrides
@@ -83,8 +84,8 @@ def test_every_printed_command_line_composes(line: str, folder: Path, monkeypatc
     _, command, *arguments = shlex.split(line)
     if command == "completion":
         return
-    parsed = _parser(command).parse_intermixed_args(arguments)
-    flags = _flags(command, COMMANDS[command], parsed)
+    parsed = parser_of(command).parse_intermixed_args(arguments)
+    flags = flags_of(command, COMMANDS[command], parsed)
     if getattr(parsed, "multirun", False):
         check_overrides(command, parsed.overrides)
     else:
@@ -185,4 +186,6 @@ def test_every_folder_in_the_layout_exists() -> None:
     for page in ("README.md", "CONTRIBUTING.md"):
         for row in re.findall(r"^\| `[\w./]+`.*\|$", text_of(ROOT / page), re.MULTILINE):
             for name in re.findall(r"`([\w/]+/)`", row):
-                assert any((folder / name).is_dir() for folder in (ROOT, PACKAGE, PACKAGE / "decoding")), name
+                assert any(
+                    (folder / name).is_dir() for folder in (ROOT, PACKAGE, PACKAGE / "decoding", PACKAGE / "addons")
+                ), name

@@ -13,12 +13,15 @@ from tests import toy_run
 from tests.conftest import ROOT
 from tests.toy_classifier import table
 from transformer_cli.addons.reproduction import reproduce_run
+from transformer_cli.addons.reproduction.keys import ReproduceConfig
+from transformer_cli.addons.reproduction.records import FOLDER, Curve, OurRuns, Tolerance, names, read_reproduction
+from transformer_cli.addons.reproduction.reference_curve import BETWEEN_SEEDS, ReferenceCurve
 from transformer_cli.cli import main
-from transformer_cli.commands.train import Trained
+from transformer_cli.command import COMMANDS
+from transformer_cli.commands.train.run import Trained
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.keys import SCHEMAS, fields_of
-from transformer_cli.config.reproduce import FOLDER, Curve, OurRuns, Tolerance, names, read_reproduction
-from transformer_cli.config.train import ReproduceConfig, TrainConfig
+from transformer_cli.config.keys import fields_of
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import MODEL_FILE
@@ -26,7 +29,6 @@ from transformer_cli.training import loop
 from transformer_cli.training.departures import departures, grouped_lines
 from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.reference_curve import BETWEEN_SEEDS, ReferenceCurve
 from transformer_cli.training.signals import StopRequest
 
 VALID = """\
@@ -442,4 +444,6 @@ def test_a_whole_run_reports_as_train_does_and_compares(
 
 
 def test_the_folder_of_the_references_has_no_key_s_name() -> None:
-    assert not any(FOLDER in fields_of(schema) for schema in SCHEMAS.values())  # Hydra would take it for a group
+    assert not any(
+        FOLDER in fields_of(schema) for schema in [one.schema for _, one in COMMANDS.items()]
+    )  # Hydra would take it for a group

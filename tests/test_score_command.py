@@ -19,8 +19,8 @@ from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
-from transformer_cli.commands.score import Pair, from_stream, score_all
-from transformer_cli.config.commands import ScoreConfig
+from transformer_cli.commands.score.keys import ScoreConfig
+from transformer_cli.commands.score.run import Pair, from_stream, score_all
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations

@@ -28,11 +28,11 @@ from transformer_cli.addons.serving import run as serving_run
 from transformer_cli.addons.serving.access import Access, KeyFile, Rate, address_of
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.gate import host_name, hosts_of
+from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
 from transformer_cli.addons.serving.models import ModelTable
 from transformer_cli.addons.serving.run import warn_if_open
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.serve import LimitsConfig, ServeConfig
+from transformer_cli.config.shared import Engine
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.file import write_model
 

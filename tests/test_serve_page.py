@@ -16,13 +16,13 @@ from tests.test_export import model_file
 from tests.test_page import Elements
 from transformer_cli.addons.attention_maps import page as attention_page
 from transformer_cli.addons.serving.app import create_app
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.models import ModelTable
 from transformer_cli.addons.serving.page.page import render
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import Service
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.serve import ServeConfig
+from transformer_cli.config.shared import Engine
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.models.file import write_model

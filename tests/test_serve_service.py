@@ -17,12 +17,12 @@ from transformer_cli.addons.interop import conversions
 from transformer_cli.addons.serving import models as serving_models
 from transformer_cli.addons.serving.apis.own import answer
 from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
 from transformer_cli.addons.serving.models import ModelTable, ServedModel
 from transformer_cli.addons.serving.service import RequestCall, Service, Translation, Wish, _composed, _lines
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, Quantize
-from transformer_cli.config.serve import LimitsConfig, ServeConfig
+from transformer_cli.config.shared import Engine
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import train_tokenizer

@@ -15,7 +15,7 @@ from tests.contract import process, refused, run
 from tests.forked import Ran
 from tests.test_corpus_faults import TRAIN, write
 from tests.toy_run import sentences
-from transformer_cli.commands.train import Trained
+from transformer_cli.commands.train.run import Trained
 from transformer_cli.config.train import Device, TrainConfig
 from transformer_cli.errors import DataError, Stopped
 from transformer_cli.sweeps import SweepRun, over_seeds, run_name, table
@@ -134,7 +134,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
         score = 10.0 * config.seed
         return Trained(Path(config.runs) / run_directory.run_name(config), score, 7, {"dev BLEU": score}, is_new=True)
 
-    monkeypatch.setattr("transformer_cli.commands.train.train_and_report", train_and_report)
+    monkeypatch.setattr("transformer_cli.commands.train.run.train_and_report", train_and_report)
     return configs
 
 

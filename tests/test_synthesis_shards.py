@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from transformer_cli.addons.synthesis.keys import Shard
 from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
-from transformer_cli.config.commands import Shard
 from transformer_cli.errors import ConfigError, DataError
 
 

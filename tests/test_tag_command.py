@@ -19,9 +19,9 @@ from tests.toy_classifier import SIZES as CLASSIFIER
 from tests.toy_classifier import random_model as random_classifier
 from tests.toy_run import train
 from tests.toy_tagger import LABELS, OVERRIDES, conll, random_model, write_files, written
+from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.addons.tagging.run_tag import RowFilter, SentenceFilter, with_tag
 from transformer_cli.cli import main
-from transformer_cli.config.commands import TagConfig, TagFormat
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import Pooling
 from transformer_cli.data.batching import Batch

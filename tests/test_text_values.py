@@ -9,10 +9,11 @@ import yaml
 from omegaconf import OmegaConf
 
 from transformer_cli.cli import main
+from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.compose import from_plain, load_config, to_plain, to_yaml
 from transformer_cli.config.data import DataConfig, Download
 from transformer_cli.config.fields import follow_home, written_name
-from transformer_cli.config.keys import SCHEMAS, leaves
+from transformer_cli.config.keys import leaves
 from transformer_cli.config.origin import CommandLine, Origins
 from transformer_cli.config.overrides import parse_override, values_of
 from transformer_cli.config.text_values import override_as_written, takes_text
@@ -26,7 +27,7 @@ NO_TEXT = [
     *("0x10", "0b1", "1.10", ".5", "5.", "1.5e-3", "nan", ".inf", "inf", "2026-01-02", "1_0.5", "2026"),
 ]
 TEXT_KEYS = sorted(
-    {(command, key) for command in SCHEMAS for key, hint, info in leaves(SCHEMAS[command]) if takes_text(hint, info)}
+    {(command, key) for command in COMMANDS for key, hint, info in leaves(schema_of(command)) if takes_text(hint, info)}
 )
 
 
@@ -106,19 +107,19 @@ NO_PATHS = {
 
 
 def test_every_key_that_names_a_file_or_folder_is_known_as_one() -> None:
-    for command, schema in SCHEMAS.items():
+    for command, schema in [(name, one.schema) for name, one in COMMANDS.items()]:
         for key, hint, info in leaves(schema):
             if takes_text(hint, info) and NAMES_A_PLACE.search(info.help) and key not in NO_PATHS:
                 assert info.path, f"{command}: {key}: {info.help}"
 
 
-@pytest.mark.parametrize("command", SCHEMAS)
+@pytest.mark.parametrize("command", list(COMMANDS))
 def test_a_leading_tilde_is_the_home_folder_in_every_path_and_nowhere_else(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/somebody")
-    for key, hint, info in leaves(SCHEMAS[command]):
-        config = holder = SCHEMAS[command]()
+    for key, hint, info in leaves(schema_of(command)):
+        config = holder = schema_of(command)()
         *groups, name = key.split(".")
         for group in groups:
             field = next(one for one in dataclasses.fields(holder) if written_name(one.name) == group)

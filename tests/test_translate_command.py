@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT, slow
 from tests.contract import is_text, refused, run
 from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
-from transformer_cli.commands.translate import TranslationFilter, check_paths
-from transformer_cli.config.commands import OutputFormat, TranslateConfig
+from transformer_cli.commands.translate.keys import TranslateConfig
+from transformer_cli.commands.translate.run import TranslationFilter, check_paths
+from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import read_chunks, split_lines
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions

@@ -7,9 +7,10 @@ import logging
 import pytest
 
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
-from transformer_cli.commands.translate import TranslationFilter
-from transformer_cli.config.commands import OutputFormat, TranslateConfig
+from transformer_cli.commands.translate.keys import TranslateConfig
+from transformer_cli.commands.translate.run import TranslationFilter
 from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
 from transformer_cli.data.unknown import UnknownCounter, shown_characters, unknown_characters
 from transformer_cli.decoding.postprocess import written_ids

@@ -4,7 +4,7 @@ from functools import cache
 
 import torch
 
-from transformer_cli.config.bench import BenchConfig
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.config.compose import load_config
 
 CPU = torch.device("cpu")

@@ -16,12 +16,12 @@ import uvicorn
 
 from tests import toy_run
 from transformer_cli.addons.serving.app import create_app
+from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
 from transformer_cli.addons.serving.models import ModelTable
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import Service
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.serve import LimitsConfig, ServeConfig
+from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import languages_of
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import Call, GoneError

@@ -16,9 +16,9 @@ import torch
 from transformer_cli.addons.interop.conversions import converted, is_convertible
 from transformer_cli.addons.interop.exported import Exported, read_export
 from transformer_cli.addons.interop.locate import locate_model, locate_models
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
+from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import tags_in
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256

@@ -1,6 +1,5 @@
 """argv → command, flags and overrides → exit status. torch and Hydra are imported only when a command needs them."""
 
-import argparse
 import contextlib
 import errno
 import io
@@ -17,51 +16,15 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli import __version__
-from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS, Command
+from transformer_cli.arguments import flags_of, parser_of, refuse_contradictions
+from transformer_cli.command import COMMANDS
 from transformer_cli.environment import concealed, home_followed
-from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable, quoted
-from transformer_cli.plugins import RAISED, loaded_plugins, plugin_fault, plugin_place
+from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable
+from transformer_cli.plugins import RAISED, load_plugins, loaded_plugins, plugin_fault, plugin_place
 from transformer_cli.registry import did_you_mean
 from transformer_cli.standard_streams import replace_standard_streams
 
 SPEAKING_S = 3.0
-
-
-class _Once(argparse.Action):
-    """Store a value, and refuse a second, different one for the same flag."""
-
-    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
-        before = getattr(namespace, self.dest)
-        if before is not None and before != values:
-            raise ConfigError(
-                f"{option}: given twice, as {quoted(str(before))} and {quoted(str(values))}. Leave one out"
-            )
-        setattr(namespace, self.dest, values)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        command = self.prog.removeprefix("tfm").strip()
-        words = message.split("unrecognized arguments: ")[-1].split()
-        flags = [name for action in self._actions for name in action.option_strings]
-        word = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
-        near = (_flag_meant_by(word, command) or did_you_mean(word, flags)) if word else ""
-        raise ConfigError(f"{message}{near or f'. `tfm {command} --help` lists the flags'}")
-
-
-def _flag_meant_by(word: str, command: str) -> str:
-    """`; did you mean ...?` for a flag of another toolkit: our flag, or the key where there is no flag for it."""
-    from transformer_cli.config.foreign_names import our_key
-    from transformer_cli.config.keys import SCHEMAS, all_keys
-    from transformer_cli.config.yaml_files import groups_of
-
-    found = our_key(word, [*all_keys(SCHEMAS[command]), *groups_of(command)])
-    if found is None:
-        return ""
-    keys, clause = found
-    flags = {flag.key: option for option, flag in COMMANDS[command].flags.items()}
-    ours = " ".join(flags.get(key, key if "=" in key else f"{key}=VALUE") for key in keys.split(" and "))
-    return f"; did you mean `{ours}`{clause and f', {clause}'}?"
 
 
 def entry_point() -> NoReturn:
@@ -125,7 +88,8 @@ def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
     except BrokenPipeError:
         return 141
     except KeyboardInterrupt:
-        kept = {"train": "checkpoint", "reproduce": "checkpoint", "augment": "block"}.get((arguments or [""])[0])
+        name = (arguments or [""])[0]
+        kept = COMMANDS[name].goes_on_from if name in COMMANDS else ""
         goes_on = f"; the same command goes on from the last {kept}" if kept else ""
         return _fail(f"interrupted{goes_on}", 130)
     except OSError as error:
@@ -177,27 +141,34 @@ def _run(arguments: list[str]) -> int:
         _print(f"{completion.answer(arguments)}\n")
         return 0
     name = arguments[0]
+    if name not in COMMANDS:  # a plugin may bring it
+        load_plugins(_plugins_named(arguments))
     if name not in COMMANDS:
         near = did_you_mean(name, COMMANDS)
         raise ConfigError(f"no command called `{name}`{near or ' (choices: ' + ', '.join(COMMANDS) + ')'}")
     return _run_command(name, arguments[1:])
 
 
+def _plugins_named(arguments: Sequence[str]) -> list[str]:
+    """The modules after --plugin, before it is known which command the words are for."""
+    behind = [arguments[i + 1] for i, word in enumerate(arguments[:-1]) if word == "--plugin"]
+    return behind + [word.partition("=")[2] for word in arguments if word.startswith("--plugin=")]
+
+
 def _run_command(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
-    parser = _parser(name)
+    parser = parser_of(name)
     if {"-h", "--help"} & set(arguments):
         _print(parser.format_help())
         return 0
     parsed = parser.parse_intermixed_args(arguments)
     if parsed.keys is not None:
         from transformer_cli.config.key_help import keys_page
-        from transformer_cli.plugins import load_plugins
 
         load_plugins(parsed.plugin or [])
         _print(keys_page(name, parsed.keys))
         return 0
-    flags = _flags(name, command, parsed)
+    flags = flags_of(name, command, parsed)
 
     # Read when torch is loaded. Threads that spin for long while they wait are slow as soon as another program wants
     # their core; threads that sleep at once are slow on a quiet machine: spin for a little (benchmarks/threads.md).
@@ -208,16 +179,15 @@ def _run_command(name: str, arguments: list[str]) -> int:
     from transformer_cli.config import compose as configs
     from transformer_cli.config.overrides import values_of
     from transformer_cli.config.text_values import override_as_written
-    from transformer_cli.plugins import load_plugins
 
     logs.start()
     parsed.overrides = [override_as_written(text, name) for text in parsed.overrides]
     user_dir = Path(home_followed(parsed.config_dir)) if parsed.config_dir else None
     given = values_of(parsed.overrides)
-    _refuse_contradictions(command, flags, given)
-    if command.argument and command.needs_argument and command.argument.key not in {**flags, **given}:
-        raise ConfigError(f"`tfm {name}`: no {command.argument.key} given. {command.needs_argument}")
-    if command.multirun and parsed.multirun:
+    refuse_contradictions(command, flags, given)
+    if command.argument and command.needs_word and command.argument.key not in {**flags, **given}:
+        raise ConfigError(f"`tfm {name}`: no {command.argument.key} given. {command.needs_word}")
+    if command.sweep and parsed.multirun:
         if parsed.cfg:
             raise ConfigError("--cfg: prints one config, and --multirun makes several. Leave one of them out")
         from transformer_cli import multirun
@@ -231,72 +201,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
         return 0
     _report_unused(name, flags, given)
     load_plugins(config.plugins)
-    command.load()(config)
+    command.run(config)
     return 0
-
-
-def parse(name: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """The words behind a command, and key → value of its flags, of a command line that is only looked at.
-
-    Raises ConfigError.
-    """
-    from transformer_cli.config.overrides import values_of
-    from transformer_cli.config.text_values import override_as_written
-
-    parsed = _parser(name).parse_intermixed_args(arguments)
-    flags = _flags(name, COMMANDS[name], parsed)
-    parsed.overrides = [override_as_written(text, name) for text in parsed.overrides]
-    _refuse_contradictions(COMMANDS[name], flags, values_of(parsed.overrides))
-    return parsed, flags
-
-
-def _flags(name: str, command: Command, parsed: argparse.Namespace) -> dict[str, Any]:
-    """Key → value of the flags that are given, and of the word on its own, which leaves `parsed.overrides`."""
-    options = {option: flag.key for option, flag in command.flags.items()} | {"--plugin": "plugins"}
-    if command.takes_command_lines:
-        options["--config-dir"] = "config_dir"
-    flags = {key: value for option, key in options.items() if (value := _value(parsed, option)) is not None}
-    bare = list(parsed.overrides) if command.takes_command_lines else _bare_words(parsed.overrides)
-    if bare and command.argument:
-        if command.before and len(bare) > 1:
-            flags[command.before.key] = bare[0]
-            parsed.overrides.remove(bare.pop(0))
-        if command.argument.repeated:
-            flags[command.argument.key] = bare
-            parsed.overrides = [word for word in parsed.overrides if word not in bare]
-            return flags
-        if len(bare) > 1:
-            raise ConfigError(
-                f"{quoted(bare[1])}: a second {command.argument.key} after {quoted(bare[0])}."
-                " Give one, in quotes if it has blanks, or write key=value"
-            )
-        flags[command.argument.key] = bare[0]
-        parsed.overrides.remove(bare[0])
-    elif bare and command.input_hint:
-        raise ConfigError(f"{quoted(bare[0])}: `tfm {name}` takes no word on its own. {command.input_hint}")
-    return flags
-
-
-def _bare_words(words: Sequence[str]) -> list[str]:
-    """The words that are not overrides: a sentence or a path may hold a = sign, but a key has no blank and no slash."""
-    return [word for word in words if not word.startswith("hydra/") and not re.match(r"[^\s/]*=", word)]
-
-
-def _refuse_contradictions(command: Command, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
-    """Raise ConfigError for a key to which a flag and an override give different values."""
-    for key in given.keys() & flags.keys():
-        by_flag = _alone(flags[key])
-        for override in map(_alone, given[key]):
-            if by_flag != override and str(by_flag) != str(override):
-                names = [option for option, one in command.flags.items() if one.key == key] or [f"the {key}"]
-                raise ConfigError(
-                    f"{key}={override}: contradicts {names[0]} {quoted(str(by_flag))}. Leave one of them out"
-                )
-
-
-def _alone(value: Any) -> Any:
-    """The element of a list of one."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def _report_unused(name: str, flags: Mapping[str, Any], given: Mapping[str, Sequence[Any]]) -> None:
@@ -320,43 +226,10 @@ def _print(text: str) -> None:
     sys.stdout.write(text)
 
 
-def _parser(name: str) -> _Parser:
-    command = COMMANDS[name]
-    words = [f" {word.key.upper()}: {word.help}." for word in (command.before, command.argument) if word]
-    parser = _Parser(
-        prog=f"tfm {name}",
-        description=f"{command.help[0].upper()}{command.help[1:]}.{''.join(words)}",
-        epilog=f"example: {command.example}",
-        allow_abbrev=False,
-        add_help=False,
-    )
-    if command.argument:
-        word = command.argument.key.upper() + (" ..." if command.argument.repeated else "")
-        first = f"[{command.before.key.upper()}] " if command.before else ""
-        parser.usage = f"tfm {name} {first}{word if command.needs_argument else f'[{word}]'} [flags] [key=value ...]"
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="config overrides, as model=big or seed=7")
-    for option, flag in command.flags.items():
-        if flag.kind is bool:
-            parser.add_argument(option, action="store_true", default=None, help=flag.help)
-        else:
-            action: Any = "append" if flag.repeated else _Once
-            metavar = "N" if flag.kind is int else option.strip("-").upper()
-            parser.add_argument(option, action=action, type=flag.kind, metavar=metavar, help=flag.help)
-    for names, options in COMMON_OPTIONS.items():
-        if "--multirun" not in names or command.multirun:
-            parser.add_argument(*names, **{"action": _Once, **options})
-    parser.add_argument("-h", "--help", action="store_true", help="print this and stop")
-    return parser
-
-
-def _value(parsed: argparse.Namespace, option: str) -> Any:
-    return getattr(parsed, option.strip("-").replace("-", "_"))
-
-
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.help}" for name, command in COMMANDS.items()]
-    examples = [f"  {command.example}" for command in COMMANDS.values()]
+    examples = [f"  {command.example}" for _, command in COMMANDS.items()]
     return "\n".join(
         [
             "usage: tfm <command> [flags] [key=value ...]",

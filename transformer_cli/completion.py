@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from transformer_cli.command_table import COMMANDS, COMMON_OPTIONS
+from transformer_cli.arguments import COMMON_OPTIONS
+from transformer_cli.command import COMMANDS
 from transformer_cli.errors import ConfigError
 
 # bash splits words at "=" as well as at blanks, and replaces only the part after it.
@@ -49,24 +50,15 @@ def complete(words: Sequence[str]) -> list[str]:
     if command not in COMMANDS:
         return [shell for shell in SCRIPTS if command == "completion" and shell.startswith(word)]
     if word.startswith("-"):
-        common = [names[-1] for names in COMMON_OPTIONS if "--multirun" not in names or COMMANDS[command].multirun]
+        common = [names[-1] for names in COMMON_OPTIONS if "--multirun" not in names or COMMANDS[command].sweep]
         flags = [*COMMANDS[command].flags, *common, "--help"]
         return [flag for flag in flags if flag.startswith(word)]
-    if command == "config":
-        return _of_config(before[1:], word)
-    return _overrides(command, word)
+    return COMMANDS[command].complete(before[1:], word) or overrides_of(command, word)
 
 
-def _of_config(before: Sequence[str], word: str) -> list[str]:
-    """Why or diff; after why the keys of `tfm train`, and behind a key the words of its command line."""
-    if not before:
-        return [action for action in ("why", "diff") if action.startswith(word)]
-    found = _overrides("train", word)
-    return [key.removesuffix("=") for key in found] if before == ["why"] else found
-
-
-def _overrides(command: str, word: str) -> list[str]:
-    from transformer_cli.config.keys import SCHEMAS, all_keys
+def overrides_of(command: str, word: str) -> list[str]:
+    """The completions of an override of a command, or of its word."""
+    from transformer_cli.config.keys import all_keys
     from transformer_cli.config.yaml_files import choices_of, groups_of
 
     groups = groups_of(command)
@@ -74,7 +66,7 @@ def _overrides(command: str, word: str) -> list[str]:
     if equals:
         choices = choices_of(group) if group in groups else []
         return [f"{group}={choice}" for choice in choices if choice.startswith(typed)]
-    folder = COMMANDS[command].argument_choices
+    folder = COMMANDS[command].word_choices
     names = choices_of(folder) if folder else []
-    keys = [f"{key}=" for key in (*groups, *all_keys(SCHEMAS[command]))]
+    keys = [f"{key}=" for key in (*groups, *all_keys(COMMANDS[command].schema))]
     return [one for one in (*names, *keys) if one.startswith(word)]

@@ -4,8 +4,6 @@ import logging
 import os
 import sys
 
-from tqdm import tqdm
-
 from transformer_cli.environment import concealed
 from transformer_cli.errors import printable
 
@@ -16,6 +14,8 @@ class _AboveTheBar(logging.Handler):
     """Writes through tqdm, which redraws its bar below the line."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm  # which takes longer to import than `--help` may take
+
         mark = "" if record.levelno == logging.INFO else f"tfm: {record.levelname.lower()}: "
         tqdm.write(mark + printable(concealed(record.getMessage())), file=sys.stderr)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count, islice, product
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli import logs
+from transformer_cli.command import COMMANDS, SweepRun, schema_of
 from transformer_cli.config.compose import as_config_error, hydra_arguments, load_config, to_schema
-from transformer_cli.config.keys import SCHEMAS
+from transformer_cli.config.keys import fields_of
 from transformer_cli.config.overrides import parse_override, quoted_for_hydra
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.files import make_folder, wrap_os_errors, write_whole
 from transformer_cli.plugins import RAISED, load_plugins
-from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, SweepRun, as_json, read_records, run_name, table, value_of
+from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, as_json, read_records, run_name, table, value_of
 
 SWEEP_DIR = "hydra.sweep.dir"
 MOST_CHECKED = 100  # combinations, of a quarter of a second each
@@ -92,8 +93,10 @@ class Sweep:
         """One run of the sweep; its dev score, if any. Raises _RunFailed, but not where it would end the other runs."""
         job = HydraConfig.get()
         changes = self._changes(job.overrides.task)
+        command = COMMANDS[self.command]
+        assert command.sweep is not None, "the command line refuses -m"
         try:
-            record, dev_score = _JOBS[self.command](self, config, SweepRun(job.job.num, changes))
+            record, dev_score = command.sweep(self._checked(config, changes), SweepRun(job.job.num, changes))
         except RAISED as error:
             fault = self.as_fault(error, ["tfm", self.command, "-m", *job.overrides.task])
             message = printable(concealed(str(fault)))
@@ -112,10 +115,16 @@ class Sweep:
         parsed = [parse_override(text) for text in overrides]
         return {one.key_or_group: value_of(one) for one in parsed if one.key_or_group not in self.fixed}
 
-    def checked(self, config: DictConfig, flags: Mapping[str, Any]) -> Any:
-        """The config of a run as an instance of its schema, with its plugins loaded."""
+    def _checked(self, config: DictConfig, changes: Mapping[str, str]) -> Any:
+        """The config of a run as an instance of its schema, with a name of its own and its plugins loaded."""
         logs.start()
-        checked = to_schema(config, SCHEMAS[self.command], flags=flags)
+        schema, flags = schema_of(self.command), dict(self.flags)
+        # A name that is made from other keys, as run-${seed}, differs already.
+        if "name" in fields_of(schema) and not OmegaConf.is_interpolation(config, "name"):
+            base = flags.get("name") or config.name
+            if base is not None:
+                flags["name"] = run_name(str(base), {key: value for key, value in changes.items() if key != "name"})
+        checked = to_schema(config, schema, flags=flags)
         load_plugins(checked.plugins)
         return checked
 
@@ -126,41 +135,6 @@ class Sweep:
             write_whole(file, json.dumps(asdict(record)).encode())
         except OSError as error:
             logs.LOGGER.warning("%s: %s. The table will lack this run", file, error.strerror)
-
-
-def _train(sweep: Sweep, config: DictConfig, run: SweepRun) -> tuple[SweepRun, float | None]:
-    """`run` with its result, and the dev score."""
-    from transformer_cli.commands.train import train_and_report
-
-    flags = dict(sweep.flags)
-    # A name that is made from other keys, as run-${seed}, differs already.
-    base = flags.get("name") or (None if OmegaConf.is_interpolation(config, "name") else config.name)
-    if base is not None:
-        flags["name"] = run_name(str(base), {key: value for key, value in run.changes.items() if key != "name"})
-    start = time.perf_counter()
-    trained = train_and_report(sweep.checked(config, flags))
-    assert trained is not None, "a rank of another process"
-    minutes = (time.perf_counter() - start) / 60 if trained.is_new else None
-    done = replace(run, run_dir=str(trained.run_dir), scores=trained.scores, step=trained.step, minutes=minutes)
-    return done, trained.dev_score
-
-
-def _augment(sweep: Sweep, config: DictConfig, run: SweepRun) -> tuple[SweepRun, float | None]:
-    """`run` with the counts of its shard; there is no score."""
-    from transformer_cli.addons.synthesis.run_augment import augment_and_report
-
-    start = time.perf_counter()
-    made = augment_and_report(sweep.checked(config, sweep.flags))
-    minutes = (time.perf_counter() - start) / 60 if made.is_new else None
-    n_dropped = made.report.n_translations - made.report.n_pairs
-    counts = {"lines": made.report.n_lines, "pairs": made.report.n_pairs, "dropped": n_dropped}
-    return replace(run, corpus=str(made.name), counts=counts, minutes=minutes), None
-
-
-_JOBS: dict[str, Callable[[Sweep, DictConfig, SweepRun], tuple[SweepRun, float | None]]] = {
-    "train": _train,
-    "augment": _augment,
-}
 
 
 def _check_combinations(
@@ -241,7 +215,7 @@ def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None
             " hydra.launcher.n_jobs=, and run the same command again"
         )
     except (HydraException, OmegaConfBaseException) as error:
-        return as_config_error(error, SCHEMAS[sweep.command])
+        return as_config_error(error, schema_of(sweep.command))
     finally:
         sys.argv = ours
     return None

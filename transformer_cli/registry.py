@@ -29,11 +29,12 @@ _loading = threading.RLock()
 
 
 def load_addons() -> None:
-    """Import the `plugin` module of every add-on that comes along, once: it registers what the add-on brings."""
+    """Import the commands, and the `plugin` module of every add-on that comes along, once: they register themselves."""
     with _loading:  # another thread waits for the end; a registry that is looked into meanwhile, by an add-on, does not
         if not _loaded:
             names = sorted(found.name for found in pkgutil.iter_modules([str(_ADDONS)]))
             _loaded.update(names)
+            importlib.import_module(f"{__package__}.commands")
             for name in names:
                 importlib.import_module(f"{__package__}.{_ADDONS.name}.{name}.plugin")
 
@@ -91,6 +92,18 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         load_addons()
         return sorted(self._entries)
+
+    def items(self) -> list[tuple[str, T]]:
+        """Name and entry of each, in the order in which they were registered."""
+        load_addons()
+        return list(self._entries.items())
+
+    def __contains__(self, name: object) -> bool:
+        load_addons()
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name, _ in self.items()])
 
     def options_of(self, name: str) -> type | None:
         """The dataclass of the settings that are the entry's own, if it has any."""

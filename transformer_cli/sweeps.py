@@ -5,41 +5,16 @@ import json
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hydra.core.override_parser.types import Override, QuotedString
 
+from transformer_cli.command import SweepRun
+
 MAX_NAME_BYTES = 180  # file systems allow 255, and temporary names need room
 RECORD_FILE, RESULTS_FILE = "run.json", "results.json"
 SEED = "seed"
-
-
-@dataclass(frozen=True)
-class SweepRun:
-    """The result of one run. `scores` are those of its dev and test set by their names.
-
-    A run that makes a corpus has its name and `counts` instead.
-    """
-
-    number: int
-    changes: dict[str, str]  # the keys that differ between the runs, in the order given, with this run's values
-    run_dir: str | None = None
-    scores: dict[str, float | None] = field(default_factory=dict)
-    step: int | None = None
-    minutes: float | None = None  # None: the run was finished by an earlier command
-    error: str | None = None
-    exit_code: int = 0
-    corpus: str | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def ended(self) -> str:
-        return "" if self.exit_code > 128 else "failed: "  # the message of a stopped run begins with "stopped by"
-
-    @property
-    def label(self) -> str:
-        return ",".join(f"{key}={value}" for key, value in self.changes.items()) or f"run {self.number}"
 
 
 def value_of(override: Override) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from gpu_blocks.record import FINISHED, read_record, write_record
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured, machine
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
 
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.

@@ -16,11 +16,11 @@ from gpu_blocks.block import NO_GPU, Block, failure
 from gpu_blocks.syncs import counted_syncs, refused_syncs
 from gpu_blocks.translating import DTYPES
 from transformer_cli.addons.benchmarks.decoders import Rows, TfmEngine
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.reference import gradient_errors
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.addons.benchmarks.workload import random_model
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.train import Precision
 from transformer_cli.data.batching import Batch
 from transformer_cli.decoding.results import Translated

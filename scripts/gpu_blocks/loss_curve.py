@@ -6,9 +6,9 @@ from contextlib import closing
 from pathlib import Path
 
 from gpu_blocks.block import Block
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import DataError
 from transformer_cli.training.loop import check_divergence

@@ -10,11 +10,11 @@ from unittest import mock
 import numpy as np
 
 from gpu_blocks.block import TOY, Block, failure
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.addons.benchmarks.timing import Spread, finish, ratio
 from transformer_cli.addons.benchmarks.workload import Vocabulary, load_workload, random_sentences, words
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.cache import EncodedCorpus

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from gpu_blocks.block import NO_GPU, Block
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.machine import bench_machine
 from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
 from transformer_cli.addons.benchmarks.parts import bench_attention, bench_loss
@@ -18,7 +19,6 @@ from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.addons.benchmarks.timing import Spread, best, in_turn
 from transformer_cli.addons.benchmarks.training import skeleton
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.training.forward import inputs, predict
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.precision import choose_dtype

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpu_blocks.block import Block, failure, note, with_train
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
 from transformer_cli.addons.benchmarks.training import skeleton
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker, Round
 from transformer_cli.addons.benchmarks.workload import load_workload
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.checks.findings import gigabytes
 from transformer_cli.errors import TfmError

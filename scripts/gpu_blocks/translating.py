@@ -13,10 +13,10 @@ import torch
 from gpu_blocks.block import Block, failure
 from transformer_cli.addons.benchmarks.decoders import DEFAULT, CTranslate2, Engine, HuggingFace, Rows, TfmEngine
 from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.addons.benchmarks.workload import random_model
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.models.file import ModelFile
 
 BATCHES, TOY_BATCHES = (256, 32, 1, 1024), (1, 4)  # sentences in a batch, in the order of their worth

@@ -1,1 +1,16 @@
-"""One thin module per command: each wires the packages together and holds no algorithm."""
+"""The commands of the translator, in the order of `tfm --help`. Each imports its work when it runs."""
+
+from transformer_cli.commands import (  # isort: skip
+    train,
+    translate,
+    evaluate,
+    prepare,
+    score,
+    average,
+    doctor,
+    inspect,
+    config,
+    replay,
+)
+
+__all__ = ["average", "config", "doctor", "evaluate", "inspect", "prepare", "replay", "score", "train", "translate"]

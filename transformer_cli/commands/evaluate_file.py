@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from transformer_cli.config.commands import EvaluateConfig
-from transformer_cli.config.compare import CompareConfig
+from transformer_cli.addons.comparison.keys import CompareConfig
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
@@ -74,7 +74,7 @@ def run(config: EvaluateConfig) -> None:
     check_metrics(config.metrics)
     check_sentence_scores(config)
     if not config.hypothesis_files:
-        import_module("transformer_cli.commands.evaluate").run(config)
+        import_module("transformer_cli.commands.evaluate.run").run(config)
         return
     hypotheses, *others = [read_hypotheses(Path(file)) for file in config.hypothesis_files]
     if config.test_set:

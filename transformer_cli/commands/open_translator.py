@@ -7,7 +7,8 @@ import torch
 
 from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.api import Opened, open_models
-from transformer_cli.config.commands import DocumentFormat, Engine, OnIssue, TranslateConfig
+from transformer_cli.commands.translate.keys import DocumentFormat, OnIssue, TranslateConfig
+from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Translated, TranslateOptions

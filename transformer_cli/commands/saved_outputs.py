@@ -12,8 +12,8 @@ from pathlib import Path
 
 from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.addons.interop.locate import named
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.commands.evaluate_file import TestSet, reference_files
-from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.tags import language_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole

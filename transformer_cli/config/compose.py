@@ -19,17 +19,16 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from transformer_cli.config.commands import AttentionConfig, AugmentConfig, EvaluateConfig
+from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import follow_home, written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
-from transformer_cli.config.keys import SCHEMAS, Options, check_key, fields_of, is_option
+from transformer_cli.config.keys import Options, check_key, fields_of, is_option
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import chosen_files, fine_tuning_default, read_files, recipe_by_task
 from transformer_cli.config.renamed import renamed_config
-from transformer_cli.config.reproduce import with_experiment
 from transformer_cli.config.text_values import override_as_written
 from transformer_cli.config.user_files import register_user_files
-from transformer_cli.config.yaml_files import config_dir
+from transformer_cli.config.yaml_files import config_dir, primary_file
 from transformer_cli.errors import ConfigError, quoted
 
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.?[0-9_]*)[eE][-+]?[0-9]+|0o[0-7]+")
@@ -49,12 +48,12 @@ def load_config(
     `user_dir` is a folder whose YAML files are choices beside ours. Raises ConfigError.
     """
     overrides = [override_as_written(text, command) for text in overrides]
-    if command == "reproduce":
-        overrides = with_experiment(overrides, flags or {})
+    overrides = COMMANDS[command].overrides(overrides, flags or {})
     config = composed(command, overrides, user_dir)
-    checked = to_schema(config, SCHEMAS[command], flags=flags)
-    if isinstance(checked, AttentionConfig | AugmentConfig | EvaluateConfig):
-        checked.refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])
+    checked = to_schema(config, schema_of(command), flags=flags)
+    refuse_given = getattr(checked, "refuse_given", None)
+    if refuse_given is not None:
+        refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])
     return checked
 
 
@@ -70,7 +69,7 @@ def composed(command: str, overrides: Sequence[str], user_dir: Path | None = Non
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
             return compose(command, arguments)
     except (HydraException, OmegaConfBaseException) as error:
-        raise as_config_error(error, SCHEMAS[command]) from error
+        raise as_config_error(error, schema_of(command)) from error
 
 
 def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
@@ -85,7 +84,7 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
     register_schema(command)
     # Not as_uri(): Hydra does not decode the %20 of a blank.
     search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'tfm://{user_dir.resolve()}')}]"] if user_dir else []
-    kept = [_for_hydra(text, SCHEMAS[command]) for text in overrides]
+    kept = [_for_hydra(text, schema_of(command)) for text in overrides]
     ours = [*recipe_by_task(command, overrides, user_dir), *fine_tuning_default(command, overrides, user_dir)]
     return [*search_path, *filter(None, kept), *ours]
 
@@ -102,8 +101,12 @@ def _for_hydra(text: str, schema: type) -> str:
 
 @cache  # the store is one for the process, and building a node of it takes long
 def register_schema(command: str) -> None:
-    """Register with Hydra the dataclass that the primary YAML file of `command` names as its base."""
-    ConfigStore.instance().store(name=f"{command}_schema", node=SCHEMAS[command])
+    """Register with Hydra the keys of `command`, and its defaults list where it has no YAML file for it."""
+    store = ConfigStore.instance()
+    store.store(name=f"{command}_schema", node=schema_of(command))
+    if primary_file(command) is None:
+        groups = [{group: choice} for group, choice in COMMANDS[command].groups.items()]
+        store.store(name=command, node={"defaults": [f"{command}_schema", "_self_", *groups]})
 
 
 def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | None = None) -> Any:

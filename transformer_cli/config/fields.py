@@ -33,6 +33,9 @@ class KeyInfo:
     auto: bool = False  # "auto" is legal, too
     choices: tuple[str, ...] = ()  # legal values, where the type does not list them
     path: bool = False  # names a file or folder: a leading ~ is the home folder
+    flag: str = ""  # the option that is a synonym of the key, as --output
+    word: bool = False  # its value may stand on the command line alone, as the text of `tfm translate "a text"`
+    repeated: bool = False  # the flag or word may be given several times; so is one whose key is a list
 
 
 def key(
@@ -45,9 +48,12 @@ def key(
     auto: bool = False,
     choices: tuple[str, ...] = (),
     path: bool = False,
+    flag: str = "",
+    word: bool = False,
+    repeated: bool = False,
 ) -> T:
     """A dataclass field. `low`, `high`: the range that `check_ranges` holds it to, high excluded with `below`."""
-    metadata = {"key": KeyInfo(help, low, high, below, auto, choices, path)}
+    metadata = {"key": KeyInfo(help, low, high, below, auto, choices, path, flag, word, repeated)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -9,9 +9,10 @@ from enum import Enum
 from types import NoneType
 from typing import Any
 
+from transformer_cli.command import schema_of
 from transformer_cli.config.checks import REQUIRED
 from transformer_cli.config.fields import KeyInfo, info_of, written_name
-from transformer_cli.config.keys import SCHEMAS, Options, all_keys, fields_of
+from transformer_cli.config.keys import Options, all_keys, fields_of
 from transformer_cli.config.yaml_files import choices_of, groups_of
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import Registry, did_you_mean
@@ -35,7 +36,7 @@ class KeyHelp:
 
 def keys_page(command: str, pattern: str) -> str:
     """The keys of `command` that contain `pattern`, two lines each. Raises ConfigError where there is none."""
-    keys = [*help_of(SCHEMAS[command]), *_options_of_plugins(command)]
+    keys = [*help_of(schema_of(command)), *_options_of_plugins(command)]
     found = [one for one in keys if pattern.lower() in one.key.lower()]
     if not found:
         near = did_you_mean(pattern, [one.key for one in keys])
@@ -59,7 +60,7 @@ def help_of(schema: type) -> list[KeyHelp]:
 def _options_of_plugins(command: str) -> Iterator[KeyHelp]:
     """The settings of entries that plugins have registered, where `command` has the key that they are under."""
     for registry in Registry.with_options:
-        if registry.options_key in all_keys(SCHEMAS[command]):
+        if registry.options_key in all_keys(schema_of(command)):
             for schema in registry.all_options():
                 yield from _walk(schema, f"{registry.options_key}.", None)
 

@@ -7,56 +7,10 @@ from functools import cache
 from types import NoneType
 from typing import Any
 
-from transformer_cli.config.bench import BenchConfig
-from transformer_cli.config.commands import (
-    AttentionConfig,
-    AugmentConfig,
-    AverageConfig,
-    ClassifyConfig,
-    ConfigConfig,
-    EmbedConfig,
-    EvaluateConfig,
-    ExportConfig,
-    GenerateConfig,
-    ImportConfig,
-    InspectConfig,
-    ReplayConfig,
-    ScoreConfig,
-    TagConfig,
-    TranslateConfig,
-)
-from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.fields import KeyInfo, info_of, written_name
 from transformer_cli.config.foreign_names import meant_by
-from transformer_cli.config.serve import ServeConfig
-from transformer_cli.config.train import DoctorConfig, PrepareConfig, ReproduceConfig, TrainConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import did_you_mean
-
-SCHEMAS: dict[str, type] = {
-    "train": TrainConfig,
-    "reproduce": ReproduceConfig,
-    "translate": TranslateConfig,
-    "classify": ClassifyConfig,
-    "tag": TagConfig,
-    "embed": EmbedConfig,
-    "evaluate": EvaluateConfig,
-    "compare": CompareConfig,
-    "serve": ServeConfig,
-    "prepare": PrepareConfig,
-    "doctor": DoctorConfig,
-    "bench": BenchConfig,
-    "replay": ReplayConfig,
-    "augment": AugmentConfig,
-    "score": ScoreConfig,
-    "generate": GenerateConfig,
-    "average": AverageConfig,
-    "export": ExportConfig,
-    "import": ImportConfig,
-    "inspect": InspectConfig,
-    "attention": AttentionConfig,
-    "config": ConfigConfig,
-}
 
 
 class Options:

@@ -12,12 +12,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
+from transformer_cli.command import schema_of
 from transformer_cli.config.compose import composed, hydra_arguments, load_config, to_plain
 from transformer_cli.config.difference import flattened
 from transformer_cli.config.fields import written_name
 from transformer_cli.config.interpolation import literal, resolve
 from transformer_cli.config.key_help import KeyHelp, help_of
-from transformer_cli.config.keys import SCHEMAS, check_key
+from transformer_cli.config.keys import check_key
 from transformer_cli.config.overrides import parse_override
 from transformer_cli.config.renamed import KEYWORDS, RENAMED_KEYS
 from transformer_cli.config.text_values import override_as_written, read_as_written
@@ -153,7 +154,7 @@ class Origins:
 
     @cached_property
     def keys(self) -> Mapping[str, KeyHelp]:
-        return {one.key: one for one in help_of(SCHEMAS[self.line.command])}
+        return {one.key: one for one in help_of(schema_of(self.line.command))}
 
     def below(self, group: str) -> list[str]:
         """The keys whose values stand below `group`."""
@@ -164,7 +165,7 @@ class Origins:
 
     def why(self, key: str, *, otherwise: bool = True) -> Explanation:
         """Where the value of `key` is from. Raises ConfigError for an unknown one."""
-        check_key(KEYWORDS.get(key, key), SCHEMAS[self.line.command], groups=groups_of(self.line.command))
+        check_key(KEYWORDS.get(key, key), schema_of(self.line.command), groups=groups_of(self.line.command))
         option = next((known for known in self.keys if key.startswith(f"{known}.")), key)  # of a plugin
         default = [Source(self.keys[option].default_value, DEFAULT)] if option == key else []
         sources = [*default, *self._sources(key)]

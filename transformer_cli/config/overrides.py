@@ -10,8 +10,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
+from transformer_cli.command import schema_of
 from transformer_cli.config.interpolation import refuse_resolvers
-from transformer_cli.config.keys import SCHEMAS, check_key, fields_of
+from transformer_cli.config.keys import check_key, fields_of
 from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of, optional_groups
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
@@ -21,7 +22,7 @@ _PLAIN = re.compile(r"[\w./+-]+", re.ASCII)  # what a list on a command line may
 
 def check_overrides(command: str, overrides: Sequence[str], user_dir: Path | None = None) -> None:
     """Refuse what Hydra would accept silently or answer at length: strange keys, choices and grammar."""
-    schema = SCHEMAS[command]
+    schema = schema_of(command)
     for text in overrides:
         override = parse_override(text)
         key = override.key_or_group

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import KeyInfo, written_name
-from transformer_cli.config.keys import SCHEMAS, leaves
+from transformer_cli.config.keys import leaves
 from transformer_cli.config.overrides import quoted_for_hydra
 from transformer_cli.config.renamed import RENAMED_KEYS, renamed_override
 from transformer_cli.config.yaml_files import groups_of, read_yaml
@@ -27,7 +28,7 @@ _WITHIN_BRACES = re.compile(r"[{}]")  # of a mapping, whose values are of no kno
 def _text_keys(command: str | None) -> frozenset[str]:
     """The keys of a command that take text; without one, those that take text in every command that has them."""
     kinds: dict[bool, set[str]] = {True: set(), False: set()}
-    for schema in SCHEMAS.values() if command is None else [SCHEMAS[command]]:
+    for schema in [one.schema for _, one in COMMANDS.items()] if command is None else [schema_of(command)]:
         for key, hint, info in leaves(schema):
             kinds[takes_text(hint, info)].add(key)
     return frozenset(kinds[True] - kinds[False])

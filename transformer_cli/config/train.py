@@ -322,7 +322,7 @@ class TrainConfig:
     """`tfm train`."""
 
     name: str | None = key(
-        None, "Name of the run directory; unset: made from the config, so that the same command resumes."
+        None, "Name of the run directory; unset: made from the config, so that the same command resumes.", flag="--name"
     )
     runs: str = key("runs", RUNS, path=True)
     resume: str = key(
@@ -333,7 +333,7 @@ class TrainConfig:
     )
     force: bool = key(False, "Resume although config or data have changed; the vocabulary must be the same.")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
-    device: Device = key(Device.auto, DEVICE)
+    device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)
     model: ModelConfig = field(default_factory=ModelConfig)
     init: InitConfig = field(default_factory=InitConfig)
@@ -490,25 +490,3 @@ class TrainConfig:
         ):
             if is_set:
                 raise ConfigError(f"{setting}: needs the whole model, which train.sharding=full divides. Set {instead}")
-
-
-@dataclass
-class DoctorConfig(TrainConfig):
-    """`tfm doctor`: the config of the run that is checked."""
-
-    json: bool = key(False, "Print JSON.")
-
-
-@dataclass
-class ReproduceConfig(TrainConfig):
-    """`tfm reproduce`: the config of the run, that of the experiment of the same name and what is changed in it."""
-
-    reproduction: str | None = key(None, "Name of the reproduction; unset: all are listed.")
-
-
-@dataclass
-class PrepareConfig(TrainConfig):
-    """`tfm prepare`: accepts the keys of `tfm train`, so that the same command line serves both, and uses `data`."""
-
-    def __post_init__(self) -> None:
-        """Only the parts are checked: whether they fit together is checked by `tfm train`."""

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, TextIO
 
 import yaml
 
+from transformer_cli.command import COMMANDS
 from transformer_cli.errors import ConfigError, quoted
 
 MAX_YAML_BYTES = 1_000_000
@@ -19,8 +20,14 @@ def config_dir() -> Path:
     return installed if installed.is_dir() else package.parent / "configs"
 
 
+def primary_file(command: str) -> Path | None:
+    """The primary YAML file of a command, with its defaults list; None: its groups stand in the Command."""
+    file = config_dir() / f"{command}.yaml"
+    return file if file.is_file() else None
+
+
 def groups_of(command: str) -> list[str]:
-    """The config groups in the defaults list of a command's primary YAML."""
+    """The config groups that a command takes."""
     return list(defaults_of(command))
 
 
@@ -30,7 +37,10 @@ def optional_groups(command: str) -> list[str]:
 
 @cache
 def defaults_of(command: str) -> dict[str, str | None]:
-    listed = yaml.safe_load((config_dir() / f"{command}.yaml").read_text(encoding="utf-8"))["defaults"]
+    file = primary_file(command)
+    if file is None:
+        return {name.removeprefix("optional "): choice for name, choice in COMMANDS[command].groups.items()}
+    listed = yaml.safe_load(file.read_text(encoding="utf-8"))["defaults"]
     entries = [item for entry in listed if isinstance(entry, dict) for item in entry.items()]
     return {name.removeprefix("optional "): choice for name, choice in entries if not name.startswith("override ")}
 

@@ -18,8 +18,8 @@ from matplotlib.image import AxesImage
 from matplotlib.textpath import text_to_path
 from torch import Tensor
 
+from transformer_cli.addons.attention_maps.keys import AttentionKind
 from transformer_cli.addons.attention_maps.maps import AttentionMaps, readable_labels, view
-from transformer_cli.config.commands import AttentionKind
 from transformer_cli.logs import LOGGER
 
 # One hue from white to dark, darkening monotonically: legible in greyscale and in print.

@@ -12,7 +12,7 @@ from itertools import pairwise, product
 import torch
 from torch import Tensor
 
-from transformer_cli.config.commands import AttentionKind
+from transformer_cli.addons.attention_maps.keys import AttentionKind
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.transformer import Transformer

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from transformer_cli.addons.attention_maps.keys import AttentionConfig, AttentionKind
 from transformer_cli.addons.attention_maps.maps import (
     AttentionMaps,
     compute_attention_maps,
@@ -19,7 +20,6 @@ from transformer_cli.addons.attention_maps.maps import (
 from transformer_cli.addons.attention_maps.run_positions import draw_positions
 from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.api import with_own_length_penalty
-from transformer_cli.config.commands import AttentionConfig, AttentionKind
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers

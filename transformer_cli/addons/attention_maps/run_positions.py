@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.attention_maps.keys import AttentionConfig
 from transformer_cli.addons.attention_maps.positions.encodings import (
     PositionEncodings,
     compute_encodings,
@@ -13,7 +14,6 @@ from transformer_cli.addons.attention_maps.positions.encodings import (
     to_json,
 )
 from transformer_cli.addons.interop.locate import locate_model
-from transformer_cli.config.commands import AttentionConfig
 from transformer_cli.config.model import ModelConfig, Positions
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.timing import finish
 from transformer_cli.addons.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
 from transformer_cli.addons.benchmarks.workload import load_workload
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.model import Norm
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.tokenizer import Tokenizer

@@ -18,11 +18,11 @@ from transformer_cli.addons.benchmarks.decoders import (
 )
 from transformer_cli.addons.benchmarks.decoding_report import summary
 from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH, Text, request, run_rounds, sample_evenly
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
 from transformer_cli.addons.benchmarks.workload import random_model
 from transformer_cli.addons.interop.locate import locate_model
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.lines import read_lines
 from transformer_cli.decoding.training_text import LONGEST

@@ -11,9 +11,9 @@ from transformer_cli.addons.benchmarks.decoders import (
     TFM,
 )
 from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH, DecodeResult, SearchResults, Text
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.evaluation.metrics import bleu
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.models.file import ModelFile

@@ -16,11 +16,11 @@ from transformer_cli.addons.benchmarks.decoders import (
     BATCHES_OF_32,
     TFM,
 )
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.matmuls import Projection, projections
 from transformer_cli.addons.benchmarks.timing import best
 from transformer_cli.addons.benchmarks.training import skeleton
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.linear import project

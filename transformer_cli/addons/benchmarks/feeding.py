@@ -5,10 +5,10 @@ from itertools import count
 
 import torch
 
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.addons.benchmarks.timing import Spread, finish, ratio
-from transformer_cli.config.bench import BenchConfig
 
 N_MADE = 20  # updates whose batches are made in a round
 

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.reference import check, tolerances
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.models.attention import SelfAttention, attend
 from transformer_cli.models.attention_kernels import attention_weights, window_mask
 from transformer_cli.models.layouts import PaddedLayout

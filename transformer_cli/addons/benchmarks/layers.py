@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from transformer_cli.addons.benchmarks.exponents import upper
+from transformer_cli.addons.benchmarks.keys import BenchConfig, Clock
 from transformer_cli.addons.benchmarks.layer_costs import Costs, LayerSize
 from transformer_cli.addons.benchmarks.layer_kinds import (
     AT_ONCE,
@@ -23,7 +24,6 @@ from transformer_cli.addons.benchmarks.layer_kinds import (
 from transformer_cli.addons.benchmarks.layers_plot import check_plot, draw
 from transformer_cli.addons.benchmarks.report import Measured, table
 from transformer_cli.addons.benchmarks.timing import Spread, in_turn, ratio
-from transformer_cli.config.bench import BenchConfig, Clock
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 

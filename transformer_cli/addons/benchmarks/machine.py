@@ -2,11 +2,11 @@
 
 import torch
 
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.matmuls import Projection, peak_rate, projections, seconds_alone
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import best
 from transformer_cli.addons.benchmarks.training import skeleton
-from transformer_cli.config.bench import BenchConfig
 
 N_BYTES = 1 << 28  # size of the copy: larger than any cache
 N_LAUNCHES = 1000

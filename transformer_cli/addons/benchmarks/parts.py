@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.reference import check, tolerances
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, in_turn, ratio
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.train import Compile
 from transformer_cli.data.batching import Batch, Run
 from transformer_cli.models.attention import attend

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from transformer_cli.config.bench import BenchConfig
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.config.train import Precision
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import Sizes

@@ -8,6 +8,7 @@ import torch
 
 from transformer_cli.addons.benchmarks.decoding import bench_decode
 from transformer_cli.addons.benchmarks.feeding import bench_data
+from transformer_cli.addons.benchmarks.keys import BenchConfig, BenchSubject
 from transformer_cli.addons.benchmarks.layers import bench_layers
 from transformer_cli.addons.benchmarks.machine import bench_machine
 from transformer_cli.addons.benchmarks.parts import bench_attention, bench_loss
@@ -15,7 +16,6 @@ from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.startup import bench_start
 from transformer_cli.addons.benchmarks.training import bench_train
 from transformer_cli.addons.benchmarks.workload import load_workload
-from transformer_cli.config.bench import BenchConfig, BenchSubject
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.feed import epoch_of

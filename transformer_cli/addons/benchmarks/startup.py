@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+    from transformer_cli.addons.benchmarks.keys import BenchConfig
     from transformer_cli.addons.benchmarks.report import Measured
-    from transformer_cli.config.bench import BenchConfig
-    from transformer_cli.config.commands import TranslateConfig
+    from transformer_cli.commands.translate.keys import TranslateConfig
     from transformer_cli.config.train import TrainConfig
 
 POLL_S = 0.005

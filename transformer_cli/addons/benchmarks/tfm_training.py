@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import torch
 
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.reference import check_model
 from transformer_cli.addons.benchmarks.timing import finish
 from transformer_cli.addons.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
 from transformer_cli.addons.benchmarks.workload import load_workload
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher

@@ -5,11 +5,11 @@ import os
 import torch
 
 from transformer_cli.addons.benchmarks.baselines import BASELINES, check_comparable
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker, Round
-from transformer_cli.config.bench import BenchConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.checks.findings import gigabytes
 from transformer_cli.logs import LOGGER

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from transformer_cli.config.bench import BenchConfig
+from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.config.compose import from_plain
 from transformer_cli.errors import EnvironmentFault, TfmError
 from transformer_cli.plugins import load_plugins

@@ -8,7 +8,7 @@ import numpy as np
 import sentencepiece
 import torch
 
-from transformer_cli.config.bench import BenchConfig, Lengths
+from transformer_cli.addons.benchmarks.keys import BenchConfig, Lengths
 from transformer_cli.config.model import Norm, NormKind
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport

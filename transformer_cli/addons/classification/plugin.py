@@ -1,1 +1,22 @@
-"""What this add-on registers."""
+"""What this add-on brings."""
+
+from transformer_cli.addons.classification.keys import ClassifyConfig
+from transformer_cli.command import Command, register
+
+
+def _run(config: ClassifyConfig) -> None:
+    from transformer_cli.addons.classification.run_classify import run
+
+    run(config)
+
+
+register(
+    Command(
+        "classify",
+        help="classify each line of standard input, or --input, in order",
+        example="tfm classify --probabilities < questions.txt",
+        schema=ClassifyConfig,
+        run=_run,
+        input_hint="Give the text on standard input, or a file with --input",
+    )
+)

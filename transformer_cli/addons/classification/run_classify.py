@@ -9,9 +9,10 @@ from contextlib import ExitStack
 
 from torch import Tensor
 
+from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter
 from transformer_cli.addons.interop.locate import locate_model
-from transformer_cli.config.commands import ClassifyConfig, OutputFormat
+from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import DataError
 from transformer_cli.inference.encode import Reader

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.addons.comparison.measure import Background, TestText
 from transformer_cli.addons.comparison.results import System
 from transformer_cli.addons.comparison.run_compare import check_line_counts, settings_for, test_set_of
 from transformer_cli.addons.comparison.runs import flat, read_curves
 from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.api import Opened, open_models
-from transformer_cli.commands.evaluate import (
+from transformer_cli.commands.evaluate.run import (
     kept_test,
     named_test_set,
     own_corpus,
@@ -19,7 +20,6 @@ from transformer_cli.commands.evaluate import (
 )
 from transformer_cli.commands.evaluate_file import TestSet
 from transformer_cli.commands.saved_outputs import Scored, language_of_lines
-from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.tags import languages_of, tags_in
 from transformer_cli.data.lines import Lines

@@ -1,1 +1,29 @@
-"""What this add-on registers."""
+"""What this add-on brings."""
+
+from transformer_cli.addons.comparison.keys import CompareConfig
+from transformer_cli.command import Command, register
+
+
+def _run(config: CompareConfig) -> None:
+    from transformer_cli.addons.comparison.run_compare import run
+
+    run(config)
+
+
+register(
+    Command(
+        "compare",
+        help="say which of several systems translates better, whether by chance, and where; with a page",
+        example="tfm compare runs/old runs/new",
+        schema=CompareConfig,
+        run=_run,
+        groups={"data": None, "decode": "beam"},
+        group_flags={
+            "--comet-model": "comet.model",
+            "--comet-python": "comet.python",
+            "--trust-comet-model": "comet.trust",
+            "--beam": "decode.beam_size",
+        },
+        needs_word="Name two or more, as `tfm compare runs/old runs/new`",
+    )
+)

@@ -10,12 +10,12 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.addons.comparison.measure import Background, Measures, TestText, compare
 from transformer_cli.addons.comparison.report import as_dict, text_lines
 from transformer_cli.addons.comparison.results import Comparison, System
 from transformer_cli.addons.comparison.systems import is_model, read_translations, short_names
 from transformer_cli.commands.evaluate_file import TestSet, language_of, named_test_sets, raw_test_set, tokens_for
-from transformer_cli.config.compare import CompareConfig
 from transformer_cli.config.data import Task
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.tags import split_tags

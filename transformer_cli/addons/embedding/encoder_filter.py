@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transformer_cli.config.commands import TokenUnit
+from transformer_cli.addons.embedding.keys import TokenUnit
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.data.word_groups import word_groups, word_text
 from transformer_cli.decoding.plan import named

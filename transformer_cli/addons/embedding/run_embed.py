@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter, TokenFilter
+from transformer_cli.addons.embedding.keys import EmbedConfig
 from transformer_cli.addons.embedding.vector_files import ArrayFile, TokenArchive
 from transformer_cli.addons.interop.locate import locate_model
-from transformer_cli.config.commands import EmbedConfig
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import CheckpointError, ConfigError, DataError

@@ -1,1 +1,39 @@
-"""What this add-on registers."""
+"""What this add-on brings."""
+
+from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
+from transformer_cli.command import Command, register
+
+
+def _export(config: ExportConfig) -> None:
+    from transformer_cli.addons.interop.run_export import run
+
+    run(config)
+
+
+register(
+    Command(
+        "export",
+        help="write a model for CTranslate2, Hugging Face, ONNX, Argos or Marian, and verify what it translates",
+        example="tfm export ctranslate2 --output model.ct2 --quantization int8",
+        schema=ExportConfig,
+        run=_export,
+    )
+)
+
+
+def _import(config: ImportConfig) -> None:
+    from transformer_cli.addons.interop.run_import import run
+
+    run(config)
+
+
+register(
+    Command(
+        "import",
+        help="read a model of Hugging Face, Marian, fairseq, OpenNMT-py or CTranslate2, and verify that it is the same",
+        example="tfm import hf opus-mt-en-de --output model.safetensors",
+        schema=ImportConfig,
+        run=_import,
+        needs_word="Name the folder or file of the model",
+    )
+)

@@ -9,12 +9,12 @@ from pathlib import Path
 from transformer_cli.addons.interop import argos, ctranslate2, huggingface, marian, onnx
 from transformer_cli.addons.interop.export_file import listed_files
 from transformer_cli.addons.interop.exported import facts_of, sha256_of
+from transformer_cli.addons.interop.keys import ExportConfig, ExportFormat, Quantization
 from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.addons.interop.model_card import CARD, card, read_scores
 from transformer_cli.addons.interop.publish import Pack, check, publishing
 from transformer_cli.addons.interop.robustness_card import robustness_beside
 from transformer_cli.addons.interop.verify import N_LINES, Program, made_up, verify
-from transformer_cli.config.commands import ExportConfig, ExportFormat, Quantization
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.tags import split_tags, with_tags

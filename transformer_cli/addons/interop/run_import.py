@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_cli.addons.interop.foreign import ReadOptions
 from transformer_cli.addons.interop.importing import import_model, read
-from transformer_cli.config.commands import ImportConfig
+from transformer_cli.addons.interop.keys import ImportConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.commands.evaluate import kept_test, load_test, own_corpus
-from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
+from transformer_cli.commands.evaluate.run import kept_test, load_test, own_corpus
 from transformer_cli.config.data import Task
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import TrainConfig

@@ -1,1 +1,29 @@
-"""What this add-on registers."""
+"""What this add-on brings."""
+
+from transformer_cli.addons.language_models.keys import GenerateConfig
+from transformer_cli.command import Command, register
+
+
+def _run(config: GenerateConfig) -> None:
+    from transformer_cli.addons.language_models.run_generate import run
+
+    run(config)
+
+
+register(
+    Command(
+        "generate",
+        help="continue a prompt, or each line of standard input, with a language model",
+        example='tfm generate "The weather" --temperature 0.8 --n 3',
+        schema=GenerateConfig,
+        run=_run,
+        groups={"decode": "sample"},
+        group_flags={
+            "--temperature": "decode.temperature",
+            "--top-k": "decode.top_k",
+            "--top-p": "decode.top_p",
+            "--max-length": "decode.max_length",
+            "--n": "decode.n_best",
+        },
+    )
+)

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from transformer_cli.addons.interop.locate import locate_model
-from transformer_cli.config.commands import GenerateConfig
+from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer

@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
-from transformer_cli.commands.train import Trained, train_and_report
+from transformer_cli.addons.reproduction.keys import ReproduceConfig
+from transformer_cli.addons.reproduction.records import Reproduction
+from transformer_cli.addons.reproduction.reference_curve import ReferenceCurve
+from transformer_cli.commands.train.run import Trained, train_and_report
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.reproduce import Reproduction
-from transformer_cli.config.train import ReproduceConfig, TrainConfig
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import MODEL_FILE, read_model
 from transformer_cli.system import processor
 from transformer_cli.training.departures import departures, grouped_lines
-from transformer_cli.training.reference_curve import ReferenceCurve
 from transformer_cli.training.writers import METRICS_FILE
 
 NEVER_RUN = "no run of ours exists yet: there is no reference curve"

@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Iterator, Sequence
 
-from transformer_cli.config.reproduce import Reproduction, names, read_reproduction
-from transformer_cli.config.train import ReproduceConfig
+from transformer_cli.addons.reproduction.keys import ReproduceConfig
+from transformer_cli.addons.reproduction.records import Reproduction, names, read_reproduction
 from transformer_cli.errors import EnvironmentFault
 
 

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from pathlib import Path
 
 from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.models import FileState
-from transformer_cli.config.serve import ServeConfig
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.logs import LOGGER
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from transformer_cli.addons.serving.keys import LogFormat
 from transformer_cli.addons.serving.service import RequestCall
-from transformer_cli.config.serve import LogFormat
 from transformer_cli.environment import concealed
 from transformer_cli.errors import printable
 from transformer_cli.logs import LOGGER

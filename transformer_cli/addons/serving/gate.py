@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transformer_cli.addons.serving.access_log import AccessLog, AccessRecord
 from transformer_cli.addons.serving.errors import RequestError, error_answer, log_fault
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.metrics import Metrics
 from transformer_cli.addons.serving.protocol import REFUSED
-from transformer_cli.config.serve import ServeConfig
 from transformer_cli.errors import quoted
 from transformer_cli.plugins import RAISED
 

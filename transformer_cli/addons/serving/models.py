@@ -15,11 +15,11 @@ from pathlib import Path
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.languages import matched
 from transformer_cli.api import Opened, open_models, with_own_length_penalty
-from transformer_cli.config.commands import Engine
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
-from transformer_cli.config.serve import ServeConfig
+from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.results import TranslateOptions

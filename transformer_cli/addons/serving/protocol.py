@@ -15,7 +15,7 @@ import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from transformer_cli.config.serve import LimitsConfig
+from transformer_cli.addons.serving.keys import LimitsConfig
 from transformer_cli.errors import EnvironmentFault
 
 REFUSED = "tfm.refused"  # in a request's scope: the status that it got when its body turned out to be none

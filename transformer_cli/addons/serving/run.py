@@ -18,10 +18,10 @@ import uvicorn
 from transformer_cli.addons.serving.access_log import AccessLog, AccessRecord
 from transformer_cli.addons.serving.app import create_app
 from transformer_cli.addons.serving.gate import is_loopback
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.protocol import BoundedProtocol, check_uvicorn, sweep
 from transformer_cli.addons.serving.proxies import behind_proxies
 from transformer_cli.addons.serving.server import Server
-from transformer_cli.config.serve import ServeConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from transformer_cli.config.serve import ServeConfig
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.data.lines import shown
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER

@@ -12,9 +12,9 @@ from transformer_cli.addons.serving.access import Access
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, fields_of, parse_json
 from transformer_cli.addons.serving.gate import RECORD
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.metrics import Metrics
 from transformer_cli.addons.serving.service import RequestCall, Service, Translation, Wish
-from transformer_cli.config.serve import ServeConfig
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.decoding.shared_translator import SHORT
 

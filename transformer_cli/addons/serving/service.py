@@ -16,10 +16,10 @@ from transformer_cli.addons.documents.document import PARSERS, TranslatedDocumen
 from transformer_cli.addons.documents.plain import LINE_END
 from transformer_cli.addons.serving.detection import Detected, detect
 from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.models import ModelTable, ServedModel, Step, decode_keys
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.serve import ServeConfig
 from transformer_cli.config.tags import language_of
 from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.data.tags import split_tags

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.addons.synthesis.keys import Shard
 from transformer_cli.addons.synthesis.work import (
     Report,
     alone_in,
@@ -19,7 +20,6 @@ from transformer_cli.addons.synthesis.work import (
     report_of,
     unpublished,
 )
-from transformer_cli.config.commands import Shard
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.files import wrap_os_errors, writing_whole

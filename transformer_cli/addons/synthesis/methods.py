@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from transformer_cli.addons.synthesis.filters import PairFilters
+from transformer_cli.addons.synthesis.keys import Choose
 from transformer_cli.addons.synthesis.work import Made, Pair
-from transformer_cli.config.commands import Choose
 from transformer_cli.config.tags import language_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.results import Candidate, Translated

@@ -11,12 +11,12 @@ from typing import Any
 
 from transformer_cli.addons.interop.locate import locate_models
 from transformer_cli.addons.synthesis.filters import PairFilters
+from transformer_cli.addons.synthesis.keys import AugmentConfig, AugmentMethod, Shard
 from transformer_cli.addons.synthesis.merge import merge, shard_name
 from transformer_cli.addons.synthesis.methods import REPEATED, LogProbs, Synthesis
 from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
 from transformer_cli.addons.synthesis.work import Made, Pair, Report, files_of, finished, is_begun, report_of, work
 from transformer_cli.api import Opened, open_models, with_own_length_penalty
-from transformer_cli.config.commands import AugmentConfig, AugmentMethod, Shard
 from transformer_cli.config.decode import LengthNormalization
 from transformer_cli.config.overrides import as_list
 from transformer_cli.config.tags import language_of, languages_of, tags_in

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.evaluate import labelled_text
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
+from transformer_cli.commands.evaluate.run import labelled_text
 from transformer_cli.commands.evaluate_file import TestSet
 from transformer_cli.commands.saved_outputs import Place, default_place, place_to_save, save
-from transformer_cli.config.commands import EvaluateConfig
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text

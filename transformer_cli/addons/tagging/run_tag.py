@@ -14,7 +14,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from transformer_cli.addons.interop.locate import locate_model
-from transformer_cli.config.commands import OutputFormat, TagConfig, TagFormat
+from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
+from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import ChunkSource, read_chunks, shown
 from transformer_cli.data.readers.conll import Dialect, fields_of, trained_columns
 from transformer_cli.data.unknown import UnknownCounter

@@ -1,0 +1,90 @@
+"""Keys of `tfm embed`."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from transformer_cli.config.checks import AUTO, one_model_name
+from transformer_cli.config.fields import (
+    BATCH_TOKENS,
+    CHECKPOINT,
+    DEVICE,
+    OVERWRITE,
+    PLUGINS,
+    RUNS,
+    STRICT,
+    check_ranges,
+    key,
+)
+from transformer_cli.config.model import Pooling
+from transformer_cli.config.train import Device
+from transformer_cli.errors import ConfigError
+
+
+class TokenUnit(Enum):
+    pieces = "pieces"  # of the tokenizer
+    words = "words"  # each the mean of its pieces
+
+
+@dataclass
+class EmbedConfig:
+    """`tfm embed`."""
+
+    checkpoint: Any = key(None, CHECKPOINT, path=True, flag="--checkpoint", repeated=True)
+    runs: str = key("runs", RUNS, path=True)
+    input: str | None = key(None, "Input file, one text a line; unset: standard input.", path=True, flag="--input")
+    output: str | None = key(
+        None,
+        "Output file, NAME.npy (of tokens: NAME.npz) or NAME.jsonl; unset: JSONL on standard output.",
+        path=True,
+        flag="--output",
+    )
+    overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
+    strict: bool = key(False, STRICT, flag="--strict")
+    tokens: TokenUnit | None = key(
+        None,
+        "A vector for each token instead of each line: pieces of the tokenizer, or words, the mean of their pieces.",
+        flag="--tokens",
+    )
+    layer: str | None = key(
+        None,
+        "Layer of the encoder that vectors are from: 0 (what enters the first) to the last, -1, or all, or mean (of all"
+        " with 0); unset: the last.",
+        flag="--layer",
+    )
+    pooling: Pooling = key(
+        Pooling.mean, "Vector of a line: the mean of all encoder states, the first, or the maximum.", flag="--pooling"
+    )
+    nearest: int | None = key(
+        None,
+        "Print this many lines of `among`, those with the largest cosine, instead of vectors.",
+        low=1,
+        flag="--nearest",
+    )
+    among: str | None = key(None, "File of the lines that `nearest` searches.", path=True, flag="--among")
+    batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
+    device: Device = key(Device.auto, DEVICE, flag="--device")
+    plugins: list[str] = key([], PLUGINS)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = one_model_name(self.checkpoint)
+        check_ranges(self)
+        if self.pooling is Pooling.segments:
+            raise ConfigError("--pooling segments: is for classifiers of pairs of texts. Choose mean, max or first")
+        if (self.nearest is None) != (self.among is None):
+            given, lacking = ("nearest", "among") if self.among is None else ("among", "nearest")
+            raise ConfigError(f"--{lacking}: not given, but --{given} is. Say how many lines, and of which file")
+        if self.layer not in (None, "all", "mean") and not re.fullmatch("-?[0-9]{1,9}", str(self.layer)):
+            raise ConfigError(f"--layer {self.layer}: not a layer. Choose a number from 0, all or mean")
+        if self.nearest is not None and (self.tokens is not None or self.layer == "all"):
+            other = "--layer all" if self.tokens is None else f"--tokens {self.tokens.name}"
+            raise ConfigError(f"{other}: several vectors of a line, but --nearest compares one. Leave one of them out")
+        if self.tokens is not None and self.pooling is not Pooling.mean:
+            raise ConfigError(f"--pooling {self.pooling.name}: of lines, but --tokens has none. Leave one of them out")
+        endings = (".npy" if self.tokens is None else ".npz", ".jsonl")
+        if self.output is not None and self.nearest is None and not self.output.endswith(endings):
+            of_tokens = "" if self.tokens is None else ", which hold the vectors of tokens"
+            raise ConfigError(
+                f"--output {self.output}: neither {' nor '.join(endings)}{of_tokens}. Give it one of these endings"
+            )

@@ -1,0 +1,28 @@
+"""`tfm evaluate`."""
+
+from transformer_cli.command import Command, register
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
+
+
+def _run(config: EvaluateConfig) -> None:
+    from transformer_cli.commands.evaluate_file import run
+
+    run(config)
+
+
+register(
+    Command(
+        "evaluate",
+        help="report BLEU, chrF and TER on the test set; accuracy and F1; or perplexity",
+        example="tfm evaluate --beam 4",
+        schema=EvaluateConfig,
+        run=_run,
+        group_flags={
+            "--beam": "decode.beam_size",
+            "--comet-model": "comet.model",
+            "--comet-python": "comet.python",
+            "--trust-comet-model": "comet.trust",
+        },
+        input_hint="Name files with --source and --reference, or a test set with --test-set",
+    )
+)

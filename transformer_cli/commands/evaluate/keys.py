@@ -1,0 +1,173 @@
+"""Keys of `tfm evaluate`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformer_cli.config.checks import BLEU_TOKENIZERS, check_bleu_tokenizer, model_names, one_file
+from transformer_cli.config.comet import CometConfig
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.fields import CHECKPOINTS, DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
+from transformer_cli.config.shared import ENGINE, TAG, Engine
+from transformer_cli.config.train import Device
+from transformer_cli.errors import ConfigError
+
+# The last two are reported for the languages that papers report them for.
+METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
+
+
+# Keys of `tfm evaluate` without a meaning for translations that are given.
+OF_A_MODEL = ("checkpoint", "engine", "decode", "save", "tag", "robustness", "robustness_lines")
+
+
+ROBUSTNESS_LINES = 500
+
+
+@dataclass
+class EvaluateConfig:
+    """`tfm evaluate`."""
+
+    checkpoint: Any = key(None, CHECKPOINTS, path=True, flag="--checkpoint", repeated=True)
+    runs: str = key("runs", RUNS, path=True)
+    source: str | None = key(
+        None,
+        "Own test set: file to translate; a classifier's table of label<TAB>text, a tagger's CoNLL file.",
+        path=True,
+        flag="--source",
+    )
+    reference: Any = key(
+        None, "Own test set: reference translation, or a list of several.", path=True, flag="--reference", repeated=True
+    )
+    test_set: Any = key(
+        None,
+        "Test sets of sacrebleu by name, as wmt14 or [wmt14,wmt15]; downloaded once. `list` prints the names.",
+        flag="--test-set",
+        repeated=True,
+    )
+    languages: str | None = key(
+        None, "Direction of `test_set`, as en-de; unset: that of the model.", flag="--languages"
+    )
+    hypotheses: Any = key(
+        None,
+        "File of existing translations, or labels, to score without a model; of several `test_set`, one of each.",
+        path=True,
+        flag="--hypotheses",
+        repeated=True,
+    )
+    save: str | None = key(
+        None, "Output file for the translations, or labels; unset: beside the model.", path=True, flag="--save"
+    )
+    overwrite: bool = key(False, "Replace `save` and `sentence_scores` if they exist.", flag="--overwrite")
+    tag: str | None = key(None, TAG, flag="--tag")
+    metrics: list[str] = key(
+        [*METRICS], "Metrics of translations, in order, also spbleu, chrf++ and comet; a plugin may register others."
+    )
+    sentence_scores: str | None = key(
+        None,
+        "Output file for the scores of each line by those of `metrics` that have them, as JSONL.",
+        path=True,
+        flag="--sentence-scores",
+    )
+    tokenize: str | None = key(
+        None,
+        "sacrebleu's tokenizer for BLEU; unset: data.bleu_tokenize, or by the target language.",
+        choices=BLEU_TOKENIZERS,
+        flag="--tokenize",
+    )
+    robustness: bool = key(
+        False, "Also translate perturbed source lines: capitals, typos, emoji, placeholders, ….", flag="--robustness"
+    )
+    robustness_lines: int = key(ROBUSTNESS_LINES, "Source lines that are perturbed, drawn by the seed.", low=1)
+    json: bool = key(False, "Print JSON.", flag="--json")
+    engine: Engine | None = key(None, ENGINE, flag="--engine")
+    seed: int = key(1, SEED, low=0, high=2**31 - 1)
+    device: Device = key(Device.auto, DEVICE, flag="--device")
+    plugins: list[str] = key([], PLUGINS)
+    data: DataConfig | None = None  # None: the corpus that the model was trained on
+    comet: CometConfig = field(default_factory=CometConfig)
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = model_names(self.checkpoint)
+        self.test_set = self._test_sets()
+        if len(self.test_set) < 2:
+            self.hypotheses = one_file("hypotheses", self.hypotheses)
+        check_ranges(self)
+        self.metrics = list(dict.fromkeys(self.metrics))
+        if not self.metrics:
+            raise ConfigError("metrics=[]: nothing to score by. Choose one or more")
+        check_bleu_tokenizer("tokenize", self.tokenize)
+        self._check_test_set()
+        for name, value in (("source", self.source), ("reference", self.reference)):
+            if value is not None and self.data is not None:
+                shown = ",".join(map(str, value)) if isinstance(value, list) else value
+                raise ConfigError(
+                    f"{name}={shown}: and data={self.data.name} name two test sets. Leave one of them out"
+                )
+        if self.hypotheses is not None and self.reference is None and self.data is None and not self.test_set:
+            raise ConfigError(
+                "--reference: not given, but --hypotheses is. A score needs both; or add data=NAME, whose test set has"
+                " references"
+            )
+        if self.hypotheses is None and self.source is None and self.reference is not None:
+            raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
+        if self.robustness_lines != ROBUSTNESS_LINES and not self.robustness:
+            raise ConfigError(f"robustness_lines={self.robustness_lines}: nothing is perturbed. Add --robustness")
+
+    @property
+    def hypothesis_files(self) -> list[str]:
+        """One for each of `test_set`, or one in all; none of a model."""
+        named = self.hypotheses if isinstance(self.hypotheses, list) else [self.hypotheses]
+        return [str(name) for name in named if name is not None]
+
+    def _test_sets(self) -> list[str]:
+        """The names in `test_set`: a list, or with commas between them. Raises ConfigError."""
+        given = [] if self.test_set is None else self.test_set
+        entries = [given] if isinstance(given, str) else given
+        names = [name.strip() for entry in entries for name in str(entry).split(",")]
+        if not all(names):
+            raise ConfigError(f"--test-set {self.test_set}: names nothing. Name a set, as wmt14; `list` prints all")
+        return names
+
+    def _check_test_set(self) -> None:
+        """Raise ConfigError for what does not go together with sets by name."""
+        if not self.test_set:
+            if self.languages is not None:
+                raise ConfigError(f"--languages {self.languages}: says what --test-set is read in. Leave it out")
+            return
+        flag = f"--test-set {','.join(self.test_set)}"
+        corpus = None if self.data is None else f"data={self.data.name}"
+        for other in (corpus, self.source and f"--source {self.source}", self.reference and "--reference"):
+            if other:
+                raise ConfigError(f"{flag}: and {other} name two test sets. Leave one of them out")
+        n_sets, n_files = len(self.test_set), len(self.hypothesis_files)
+        if n_files not in (0, n_sets):
+            raise ConfigError(
+                f"{flag}: {n_sets} sets, but files of --hypotheses: {n_files}. Give one of each, in order"
+            )
+        if n_files and self.languages is None:
+            raise ConfigError(f"--languages: not given, but --hypotheses is. Say the direction of {flag}, as en-de")
+        for name, file in (("save", self.save), ("sentence-scores", self.sentence_scores)):
+            if file is not None and n_sets > 1:
+                raise ConfigError(f"--{name} {file}: one file, but {flag} is {n_sets} sets. Leave it out, or name one")
+
+    def refuse_metrics(self, why: str) -> None:
+        """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
+        if tuple(self.metrics) != METRICS:
+            raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
+        if self.sentence_scores is not None:
+            raise ConfigError(f"--sentence-scores {self.sentence_scores}: for translations; {why}. Leave it out")
+        if self.test_set:
+            raise ConfigError(f"--test-set {','.join(self.test_set)}: for translations; {why}. Leave it out")
+        if self.robustness:
+            raise ConfigError(f"--robustness: for translations; {why}. Leave it out")
+
+    def refuse_given(self, keys: Iterable[str]) -> None:
+        """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""
+        for name in keys:
+            if self.hypotheses is not None and name.split(".")[0] in OF_A_MODEL:
+                raise ConfigError(
+                    f"{name}: for a model that translates, but --hypotheses {self.hypothesis_files[0]} is an input,"
+                    " which is scored as it is. Leave one of them out; --save names the file for a model's translations"
+                )

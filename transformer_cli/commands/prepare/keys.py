@@ -1,0 +1,13 @@
+"""Keys of `tfm prepare`."""
+
+from dataclasses import dataclass
+
+from transformer_cli.config.train import TrainConfig
+
+
+@dataclass
+class PrepareConfig(TrainConfig):
+    """`tfm prepare`: accepts the keys of `tfm train`, so that the same command line serves both, and uses `data`."""
+
+    def __post_init__(self) -> None:
+        """Only the parts are checked: whether they fit together is checked by `tfm train`."""

@@ -1,0 +1,43 @@
+"""Keys of `tfm score`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformer_cli.config.checks import model_names
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.fields import CHECKPOINTS, DEVICE, PLUGINS, RUNS, STRICT, key
+from transformer_cli.config.shared import TAG
+from transformer_cli.config.train import Device
+from transformer_cli.errors import ConfigError
+
+
+@dataclass
+class ScoreConfig:
+    """`tfm score`."""
+
+    checkpoint: Any = key(None, CHECKPOINTS, path=True, flag="--checkpoint", repeated=True)
+    runs: str = key("runs", RUNS, path=True)
+    source: str | None = key(
+        None,
+        "Source file; unset: standard input with source<TAB>translation on each line, or text for a language model.",
+        path=True,
+        flag="--source",
+    )
+    translation: str | None = key(
+        None,
+        "File whose line n translates line n of `source`; not for a language model.",
+        path=True,
+        flag="--translation",
+    )
+    tag: str | None = key(None, TAG, flag="--tag")
+    json: bool = key(False, "Print a JSON object for each line, with the score of each token.", flag="--json")
+    strict: bool = key(False, STRICT, flag="--strict")
+    device: Device = key(Device.auto, DEVICE, flag="--device")
+    plugins: list[str] = key([], PLUGINS)
+    # Of which length_penalty, batch_tokens, max_source_length and precision are used.
+    decode: DecodeConfig = field(default_factory=DecodeConfig)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = model_names(self.checkpoint)
+        if self.source is None and self.translation is not None:
+            raise ConfigError("--source: not given, but --translation is. Give both files, or neither")

@@ -1,0 +1,270 @@
+"""`tfm translate`: lines in, as many lines out, in order, whatever the bytes."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+
+from transformer_cli.addons.documents.translate_document import translate_file
+from transformer_cli.api import Opened
+from transformer_cli.commands.open_translator import flags_set, open_translator
+from transformer_cli.commands.translate.explain import LINES_AT_ONCE, Explainer, with_references
+from transformer_cli.commands.translate.keys import DocumentFormat, TranslateConfig
+from transformer_cli.config.shared import OutputFormat
+from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
+from transformer_cli.data.unknown import UnknownCounter, shown_characters
+from transformer_cli.decoding.explain import Record
+from transformer_cli.decoding.explain_table import explanation_table
+from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.records import record_of, to_line
+from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import ConfigError, DataError, quoted
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.text_io import (
+    BOM,
+    STDIN,
+    STDOUT,
+    Line,
+    LineFilter,
+    Sink,
+    check_files,
+    decode_line,
+    open_input,
+    open_output,
+    read_terminal,
+    same_file,
+    write_responses,
+)
+
+Ids = tuple[int, ...]
+_DOCUMENT_BEGINS = re.compile(rb"\s*<(\?xml|!doctype\s+html|html)\b", re.IGNORECASE)
+
+
+def run(config: TranslateConfig) -> None:
+    """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
+    check_paths(config)
+    if config.format is not DocumentFormat.text:
+        translate_file(config)
+        return
+    device = choose_device(config.device)
+    with ExitStack() as files:
+        source, prefixes = files.enter_context(open_input(config.input, config.text)), None
+        is_typed = config.input is None and source.isatty()
+        opened, translator = open_translator(config, device, is_typed=is_typed)
+        if config.prefix is not None:
+            source, prefixes = with_prefixes(translator, source, config, is_typed=is_typed)
+        references = None
+        if config.reference is not None:
+            source, references = with_references(source, config, is_typed=is_typed)
+        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
+        links = None
+        if config.alignments is not None:
+            links = files.enter_context(open_output(config.alignments, replace=config.overwrite))
+        explainer = Explainer(translator, opened, config, references, is_typed=is_typed) if config.explain else None
+        lines = TranslationFilter(translator, sink, config, links=links, prefixes=prefixes, explainer=explainer)
+        if is_typed:
+            translate_terminal(lines, opened)
+        else:
+            lines.process_stream(source, description="translate")
+
+
+def translate_terminal(lines: "TranslationFilter", opened: Opened) -> None:
+    model = opened.models[0]
+    LOGGER.info(
+        "%s → %s with %s. Type a line to see its translation; Ctrl-C drops it, Ctrl-D leaves",
+        model.source_lang,
+        model.target_lang,
+        ", ".join(map(shown, opened.paths)),
+    )
+    read_terminal(lines.process_typed, prompt=f"{model.source_lang}> ")
+
+
+def check_paths(config: TranslateConfig) -> None:
+    """Refuse what would fail after the model is loaded, or destroy a file."""
+    if config.text is not None and os.path.isfile(config.text):
+        raise ConfigError(
+            f"{shown(config.text)}: a file has this name. Add --input to translate the file, or pipe the text in"
+        )
+    inputs = {
+        "--input": config.input,
+        "--prefix": config.prefix,
+        "--terms": config.terms,
+        "--reference": config.reference,
+    }
+    outputs = {"--output": config.output, "--alignments": config.alignments}
+    check_files(inputs, outputs, overwrite=config.overwrite)
+    if config.output is not None and config.alignments is not None and same_file(config.output, config.alignments):
+        raise ConfigError(f"{config.alignments}: both --output and --alignments. Choose another --alignments")
+
+
+def with_prefixes(
+    translator: Translator, source: ChunkSource, config: TranslateConfig, *, is_typed: bool
+) -> tuple[ChunkSource, list[Ids]]:
+    """The whole input, and the ids that each line's translation begins with, all checked before any is translated.
+
+    Raises DataError with the line of a prefix that no translation can begin with.
+    """
+    name, where = shown(str(config.prefix)), config.input or STDIN
+    if is_typed:
+        raise ConfigError(f"{name}: --prefix needs a text that is there before. Give --input, or a pipe")
+    data = b"".join(read_chunks(source, where))
+    lines = [
+        decode_line(raw, number, name=config.input, strict=config.strict).text
+        for number, raw in enumerate(split_lines(data), start=1)
+    ]
+    prefix_file = Path(str(config.prefix))
+    is_empty = prefix_file.is_file() and prefix_file.stat().st_size == 0  # as the input may be
+    prefixes = [] if is_empty else read_lines(prefix_file).texts
+    if len(prefixes) != len(lines):
+        raise DataError(
+            f"{name}: has {len(prefixes):,} lines, {where} {len(lines):,}, so nothing is translated."
+            " Make line n of one the beginning of the translation of line n of the other"
+        )
+    found: list[Ids] = []
+    for number, (prefix, room) in enumerate(zip(prefixes, translator.room(lines), strict=True), start=1):
+        ids = written_ids(prefix, translator.tokenizers.target)
+        if ids is None:
+            raise DataError(
+                f"{name}:{number}: {quoted(prefix)} cannot be written with the pieces of this model."
+                " Write it in other letters, or leave the line blank"
+            )
+        if ids and room is None:
+            raise DataError(f"{name}:{number}: {quoted(prefix)} begins the translation of a blank line. Remove it")
+        if room is not None and len(ids) > room:
+            key = "decode.max_length" if room + 1 == config.decode.max_length else "decode.max_extra_length"
+            raise DataError(
+                f"{name}:{number}: {len(ids)} tokens, where the translation of line {number} may have {room}."
+                f" Shorten it, or raise {key}"
+            )
+        found.append(ids)
+    return BytesIO(data), found
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line and its translation."""
+
+    line: Line
+    result: Translated
+    explanation: Record | None = None
+
+
+class TranslationFilter(LineFilter):
+    """Translates lines.
+
+    `links` receives the word alignments. `prefixes` are what the translations of all lines of the input begin with.
+    With an `explainer` the steps of every line are written, too.
+    """
+
+    def __init__(
+        self,
+        translator: Translator,
+        sink: Sink,
+        config: TranslateConfig,
+        *,
+        links: Sink | None = None,
+        prefixes: Sequence[Ids] | None = None,
+        explainer: Explainer | None = None,
+    ) -> None:
+        super().__init__(config.input, strict=config.strict)
+        self.translator, self.config, self.prefixes, self.explainer = translator, config, prefixes, explainer
+        text: Callable[[Row], str] = partial(text_of, config=config)
+        self.sinks = [(sink, config.output or STDOUT, text)]
+        if links is not None:
+            self.sinks.append((links, str(config.alignments), pharaoh))
+        self.n_retried, self.n_replaced = 0, 0
+        self.n_flagged: Counter[str] = Counter()
+        self.unknown, self.invisible, self.n_left_alone = UnknownCounter(), UnknownCounter(), 0
+        self.rows: list[Row] = []  # of the last block
+
+    def process(self, raw_lines: Sequence[bytes]) -> None:
+        if not self.n_lines and raw_lines and (name := _markup_of(raw_lines[0])):
+            LOGGER.warning(
+                "%s: begins as %s does; line by line its tags are translated, too. --format %s leaves them as they are",
+                self.path or STDIN,
+                name.upper(),
+                name,
+            )
+        size = max(1, len(raw_lines))
+        if self.explainer is not None:
+            self.explainer.refuse_many(self.n_lines + len(raw_lines))
+            size = LINES_AT_ONCE
+        for start in range(0, len(raw_lines), size):
+            super().process(raw_lines[start : start + size])
+
+    def respond(self, lines: Sequence[Line]) -> None:
+        first_line = self.n_lines + 1
+        prefixes = self.prefixes and self.prefixes[self.n_lines : self.n_lines + len(lines)]
+        texts = [line.text for line in lines]
+        results = self.translator.translate(texts, first_line=first_line, prefixes=prefixes or None)
+        self.rows = [
+            Row(line, result, None if self.explainer is None else self.explainer.explain(line, result))
+            for line, result in zip(lines, results, strict=True)
+        ]
+        for sink, name, format_row in self.sinks:
+            write_responses(sink, map(format_row, self.rows), name, first_line=first_line)
+        self.n_retried += sum(result.retried for result in results)
+        self.n_replaced += sum(result.replaced for result in results)
+        for number, result in enumerate(results, start=first_line):
+            self.unknown.add(number, result.unknown)
+            self.invisible.add(number, result.invisible)
+            self.n_left_alone += result.left_alone
+            self.n_flagged.update(flags_set(result))
+
+    def process_typed(self, line: bytes) -> None:
+        """Warn of this translation at once."""
+        super().process_typed(line)
+        (row,) = self.rows
+        if flags := flags_set(row.result):
+            more = f" ({shown_characters(row.result.unknown)})" if row.result.unknown else ""
+            LOGGER.warning("this translation: %s%s", ", ".join(flags), more)
+
+    def report(self) -> None:
+        if self.n_flagged:
+            counts = ", ".join(f"{n:,} {flag}" for flag, n in self.n_flagged.most_common())
+            more = "" if self.config.output_format is OutputFormat.jsonl else "; --output-format=jsonl shows which"
+            LOGGER.warning("of %s lines: %s%s", f"{self.n_lines:,}", counts, more)
+        self.unknown.warn()
+        self.invisible.note("format characters, which the model does not read")
+        if self.n_left_alone:
+            LOGGER.info(
+                "%s without a letter left as they are; decode.copy_letterless=false translates them",
+                f"{self.n_left_alone:,} line{'s' * (self.n_left_alone > 1)}",
+            )
+        if self.n_retried:
+            LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)
+        super().report()
+
+
+def _markup_of(line: bytes) -> str | None:
+    """The format of a document that begins with this line, if that is plain."""
+    found = _DOCUMENT_BEGINS.match(line.removeprefix(BOM))
+    return None if found is None else "xml" if found[1] == b"?xml" else "html"
+
+
+def text_of(row: Row, config: TranslateConfig) -> str:
+    if config.output_format is OutputFormat.jsonl:
+        record = record_of(row.result, line=row.line.number, source=row.line.text, bad_bytes=row.line.is_invalid)
+        return to_line(record if row.explanation is None else {**record, "explanation": row.explanation}) + "\n"
+    if row.explanation is not None:
+        return explanation_table(row.line.number, row.line.text, row.explanation)
+    if config.output_format is OutputFormat.moses:  # which counts lines from 0, and names the features of a score
+        return "".join(
+            f"{row.line.number - 1} ||| {one.text} ||| log_prob= {one.log_prob:.4f} ||| {one.score:.4f}\n"
+            for one in row.result.candidates
+        )
+    if config.decode.n_best == 1:
+        return f"{row.result.text}\n"
+    return "".join(f"{row.line.number} ||| {text} ||| {score:.4f}\n" for text, score in row.result.hypotheses)
+
+
+def pharaoh(row: Row) -> str:
+    """`i-j` for each word j of the translation, which comes from word i of the source."""
+    return " ".join(f"{i}-{j}" for i, j in row.result.alignment or []) + "\n"
