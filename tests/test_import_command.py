@@ -19,13 +19,14 @@ from tests.test_export import model_file
 from tests.test_hostile import Job, Outcome, check, run_child
 from tests.toy_huggingface import change_json, opus
 from tests.toy_translator import sentences
-from transformer_cli.addons.interop import huggingface, locate
+from transformer_cli.addons.interop import huggingface, kept_imports
 from transformer_cli.addons.interop.comparison import Comparison
 from transformer_cli.addons.interop.keys import ExportFormat, ImportFormat
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import writing_whole
 from transformer_cli.models.file import map_model, model_pieces, read_model, write_lazily
+from transformer_cli.models.locate import locate_model
 
 IMPORT = ["import", "hf", "opus", "--output", "m.safetensors"]
 
@@ -114,27 +115,27 @@ def test_a_checkpoint_may_be_a_foreign_folder_which_is_imported_once(folder: Pat
     again = run(["translate", "--checkpoint", "opus", "--input", "text"], folder)
     assert again.out == first.out
     assert b"imported" not in again.err
-    (kept,) = (folder / "opus" / locate.FOLDER).glob("*.safetensors")
+    (kept,) = (folder / "opus" / kept_imports.FOLDER).glob("*.safetensors")
     change_json(folder / "opus" / "tokenizer_config.json", target_lang="nds")
     other = run(["score", "--checkpoint", "opus", "--source", "text", "--translation", "text"], folder)
     assert other.code == 0
     assert not kept.exists(), "what another version of the folder was imported into"
-    (kept,) = (folder / "opus" / locate.FOLDER).glob("*.safetensors")
+    (kept,) = (folder / "opus" / kept_imports.FOLDER).glob("*.safetensors")
     assert read_model(kept).target_lang == "nds"
 
 
 def test_what_an_earlier_reader_has_read_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = locate.locate_model(str(folder / "opus"), "runs")
-    assert locate.locate_model(str(folder / "opus"), "runs") == before
-    monkeypatch.setattr(locate, "READING", locate.READING + 1)
-    assert locate.locate_model(str(folder / "opus"), "runs") != before
+    before = locate_model(str(folder / "opus"), "runs")
+    assert locate_model(str(folder / "opus"), "runs") == before
+    monkeypatch.setattr(kept_imports, "READING", kept_imports.READING + 1)
+    assert locate_model(str(folder / "opus"), "runs") != before
 
 
 def test_a_kept_import_that_is_damaged_is_made_again(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    kept = locate.locate_model(str(folder / "opus"), "runs")
+    kept = locate_model(str(folder / "opus"), "runs")
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-100])
-    assert locate.locate_model(str(folder / "opus"), "runs") == kept
+    assert locate_model(str(folder / "opus"), "runs") == kept
     assert kept.read_bytes() == whole
     assert "it is made again" in caplog.text
 
@@ -157,7 +158,7 @@ def test_an_export_for_huggingface_is_a_checkpoint_and_stays_as_it_is(
     facts = {"program": "huggingface", "source_lang": "en", "target_lang": "fr", "step": 7, "scores": {}, "data": {}}
     (tmp_path / "out" / "export.json").write_text(json.dumps(facts | {"fingerprint": "f"}), encoding="utf-8")
     before = tree(tmp_path / "out")
-    path = locate.locate_model(str(tmp_path / "out"), "runs")
+    path = locate_model(str(tmp_path / "out"), "runs")
     assert path.is_relative_to(tmp_path / "cache" / "tfm")
     model = read_model(path)
     assert (model.source_lang, model.target_lang, model.step, model.fingerprint) == ("en", "fr", 7, "f")
@@ -167,12 +168,11 @@ def test_an_export_for_huggingface_is_a_checkpoint_and_stays_as_it_is(
 def test_our_own_files_are_found_without_any_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with writing_whole(tmp_path / "m.safetensors") as output:
         output.writelines(model_pieces(model_file()))
-    monkeypatch.setattr(locate, "imported_file", None)
-    monkeypatch.setattr("transformer_cli.addons.interop.importing.format_of", None)
-    assert locate.locate_model(str(tmp_path / "m.safetensors"), "runs") == tmp_path / "m.safetensors"
+    monkeypatch.setattr(kept_imports, "imported_file", None)
+    assert locate_model(str(tmp_path / "m.safetensors"), "runs") == tmp_path / "m.safetensors"
     (tmp_path / "run").mkdir()
     shutil.copy(tmp_path / "m.safetensors", tmp_path / "run" / "model.safetensors")
-    assert locate.locate_model(str(tmp_path / "run"), "runs") == tmp_path / "run" / "model.safetensors"
+    assert locate_model(str(tmp_path / "run"), "runs") == tmp_path / "run" / "model.safetensors"
 
 
 # ---- The file

@@ -15,7 +15,6 @@ import torch
 
 from transformer_cli.addons.interop.conversions import converted, is_convertible
 from transformer_cli.addons.interop.exported import Exported, read_export
-from transformer_cli.addons.interop.locate import locate_model, locate_models
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.shared import Engine
@@ -38,7 +37,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.locate import EXPORT_FILE, exported_for
+from transformer_cli.models.locate import EXPORT_FILE, exported_for, locate_model, locate_models
 
 if TYPE_CHECKING:
     from transformer_cli.config.train import TrainConfig

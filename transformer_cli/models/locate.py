@@ -2,18 +2,24 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.header import MALFORMED, MODEL_FILE
+from transformer_cli.registry import Registry
 
 LATEST = "latest"  # the link to the run that was finished last
 RESULT_FILE, STATE_FILE = "result.json", "state.json"  # of a finished run; of a checkpoint
 EXPORT_FILE = "export.json"  # of what `tfm export` wrote
 ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `evaluation.robustness`
 EXPORTED_FILES = ("model.bin", MODEL_FILE)
+_OURS = b'{"__metadata__":{"tfm":'  # begins a model file of ours, after eight bytes with a length
+
+# A foreign model → the model file of ours that it was converted into; None for what is of no format of the entry's.
+FOREIGN_MODELS: Registry[Callable[[Path], Path | None]] = Registry("foreign model")
 
 
 def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:
@@ -23,6 +29,20 @@ def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:
 
 
 def locate_model(checkpoint: str | None, runs: str) -> Path:
+    """As `locate_own_model`; of another program's model, the file that an entry of FOREIGN_MODELS makes of it.
+
+    Raises TfmError where that cannot be, or where the file would not predict what the original does.
+    """
+    if checkpoint is not None:
+        path = follow(Path(checkpoint))
+        if path.exists() and not is_ours(path):
+            converted = (FOREIGN_MODELS[name](path) for name in FOREIGN_MODELS.names())
+            if (model := next(filter(None, converted), None)) is not None:
+                return model
+    return locate_own_model(checkpoint, runs)
+
+
+def locate_own_model(checkpoint: str | None, runs: str) -> Path:
     """What `--checkpoint` means: a model file, or that of a checkpoint or run directory; unset, of the newest run.
 
     Unset, only a finished run counts: a model must not change because another run has begun. In a run directory that
@@ -36,6 +56,25 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
     if (path / "checkpoints").is_dir() and (model.parent != path or _goes_on(path)):
         LOGGER.warning("%s: %s. Using %s", path, progress_of(path), model)
     return model
+
+
+def named(checkpoint: str | list[str] | None, model: Path) -> Path:
+    """What the user has named where the (first) model file, `model`, was made of another program's; else the file."""
+    first = checkpoint[0] if isinstance(checkpoint, list) else checkpoint
+    origin = None if first is None else follow(Path(first)).resolve()
+    return model if origin is None or not origin.exists() or is_ours(origin) else origin
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file begins as our model files do, or a folder holds one."""
+    file = model_in(path) if path.is_dir() else path
+    if file is None or not file.is_file():
+        return False
+    try:
+        with file.open("rb") as content:
+            return content.read(8 + len(_OURS)).endswith(_OURS)
+    except OSError:
+        return True  # and refused where it is read
 
 
 def model_at(path: Path) -> Path:

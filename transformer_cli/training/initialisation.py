@@ -16,7 +16,6 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.config.train import TrainConfig
@@ -31,7 +30,7 @@ from transformer_cli.errors import CheckpointError, TfmError
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
-from transformer_cli.models.locate import model_at
+from transformer_cli.models.locate import locate_model, model_at
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
 from transformer_cli.training.held_out import read_left_out, to_leave_out

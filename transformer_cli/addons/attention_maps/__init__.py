@@ -1,6 +1,3 @@
 """Pictures of attention weights and of position encodings."""
 
-NEEDS = (
-    "interop",
-    "pages",
-)
+NEEDS = ("pages",)

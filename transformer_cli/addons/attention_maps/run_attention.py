@@ -18,7 +18,6 @@ from transformer_cli.addons.attention_maps.maps import (
     to_json,
 )
 from transformer_cli.addons.attention_maps.run_positions import draw_positions
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.api import with_own_length_penalty
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
@@ -35,6 +34,7 @@ from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
+from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import check_output, open_output
 from transformer_cli.training.run_directory import label_smoothing_of, run_of
 

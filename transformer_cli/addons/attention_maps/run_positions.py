@@ -13,13 +13,13 @@ from transformer_cli.addons.attention_maps.positions.encodings import (
     modules_of_model,
     to_json,
 )
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.config.model import ModelConfig, Positions
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.models.build import Model
 from transformer_cli.models.file import read_model
+from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import check_output, open_output
 from transformer_cli.training.run_directory import run_of
 

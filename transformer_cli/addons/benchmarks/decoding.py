@@ -22,13 +22,13 @@ from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
 from transformer_cli.addons.benchmarks.workload import random_model
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.lines import read_lines
 from transformer_cli.decoding.training_text import LONGEST
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, write_model
+from transformer_cli.models.locate import locate_model
 
 N_RANDOM = 128  # sentences for a random model
 N_CHECKED = 8

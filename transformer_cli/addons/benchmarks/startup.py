@@ -224,10 +224,10 @@ def main() -> None:
 
 def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
     import transformer_cli.text_io  # noqa: F401
-    from transformer_cli.addons.interop.locate import locate_model
     from transformer_cli.decoding.torch_engine import torch_translator
     from transformer_cli.models.device import choose_device
     from transformer_cli.models.file import read_model
+    from transformer_cli.models.locate import locate_model
 
     marks.mark("importing tfm")
     device = choose_device(config.device)

@@ -1,6 +1,3 @@
 """Classes of lines of text."""
 
-NEEDS = (
-    "embedding",
-    "interop",
-)
+NEEDS = ("embedding",)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import DataError
@@ -20,6 +19,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
+from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import (
     STDIN,
     STDOUT,

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_cli.addons.interop.locate import is_ours
 from transformer_cli.data.compression import Gunzip
 from transformer_cli.data.lines import Lines, other_format, read_lines, shown
 from transformer_cli.errors import DataError
 from transformer_cli.files import follow, naming
 from transformer_cli.models.header import MODEL_FILE
+from transformer_cli.models.locate import is_ours
 
 _HEAD_BYTES = 4096
 # Endings of model files; by anything else, a file is known by its content.

@@ -1,3 +1,1 @@
 """Vectors of lines and tokens, and the nearest lines of a file."""
-
-NEEDS = ("interop",)

@@ -18,7 +18,6 @@ from torch import Tensor
 from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter, TokenFilter
 from transformer_cli.addons.embedding.keys import EmbedConfig
 from transformer_cli.addons.embedding.vector_files import ArrayFile, TokenArchive
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
@@ -29,6 +28,7 @@ from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
 from transformer_cli.models.hidden_states import LayerChoice, WithEncoder, sentence_vectors, token_vectors
+from transformer_cli.models.locate import locate_model
 from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.text_io import (

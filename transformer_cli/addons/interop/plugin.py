@@ -1,7 +1,10 @@
 """What this add-on brings."""
 
+from pathlib import Path
+
 from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
 from transformer_cli.command import Command, register
+from transformer_cli.models.locate import FOREIGN_MODELS
 
 
 def _export(config: ExportConfig) -> None:
@@ -37,3 +40,10 @@ register(
         needs_word="Name the folder or file of the model",
     )
 )
+
+
+@FOREIGN_MODELS.register("imported")
+def imported_file(path: Path) -> Path | None:
+    from transformer_cli.addons.interop import kept_imports
+
+    return kept_imports.imported_file(path)

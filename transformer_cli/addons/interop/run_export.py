@@ -10,7 +10,6 @@ from transformer_cli.addons.interop import argos, ctranslate2, huggingface, mari
 from transformer_cli.addons.interop.export_file import listed_files
 from transformer_cli.addons.interop.exported import facts_of, sha256_of
 from transformer_cli.addons.interop.keys import ExportConfig, ExportFormat, Quantization
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.addons.interop.model_card import CARD, card, read_scores
 from transformer_cli.addons.interop.publish import Pack, check, publishing
 from transformer_cli.addons.interop.robustness_card import robustness_beside
@@ -23,6 +22,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, refuse_plugin, require
+from transformer_cli.models.locate import locate_model
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 

@@ -1,3 +1,1 @@
 """Text that a decoder alone continues."""
-
-NEEDS = ("interop",)

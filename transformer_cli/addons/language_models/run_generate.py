@@ -6,7 +6,6 @@ from functools import partial
 
 import torch
 
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import shown, split_lines
@@ -18,6 +17,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import STDIN, Line, LineFilter, open_input, read_terminal
 
 

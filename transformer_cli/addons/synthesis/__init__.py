@@ -1,3 +1,1 @@
 """Synthetic parallel text, made with models: back-translation and distillation, in resumable blocks and shards."""
-
-NEEDS = ("interop",)

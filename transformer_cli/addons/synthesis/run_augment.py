@@ -9,7 +9,6 @@ from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.addons.interop.locate import locate_models
 from transformer_cli.addons.synthesis.filters import PairFilters
 from transformer_cli.addons.synthesis.keys import AugmentConfig, AugmentMethod, Shard
 from transformer_cli.addons.synthesis.merge import merge, shard_name
@@ -33,6 +32,7 @@ from transformer_cli.inference.precision import in_precision
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
+from transformer_cli.models.locate import locate_models
 from transformer_cli.text_io import check_input, check_output, decode_line
 from transformer_cli.training.signals import stop_signals
 

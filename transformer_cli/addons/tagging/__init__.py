@@ -1,3 +1,1 @@
 """Tags of the words of a sentence."""
-
-NEEDS = ("interop",)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from torch import Tensor
 from tqdm import tqdm
 
-from transformer_cli.addons.interop.locate import locate_model
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import ChunkSource, read_chunks, shown
@@ -26,6 +25,7 @@ from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
+from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import (
     STDIN,
     STDOUT,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from transformer_cli.addons.interop.locate import locate_models
 from transformer_cli.commands.average.keys import AverageConfig
 from transformer_cli.config.compose import to_plain
 from transformer_cli.decoding.training_text import training_text
@@ -17,7 +16,7 @@ from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model, write_model
-from transformer_cli.models.locate import newest_run, refuse_export
+from transformer_cli.models.locate import locate_models, newest_run, refuse_export
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.run_directory import run_of

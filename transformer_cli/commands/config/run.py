@@ -26,7 +26,7 @@ from transformer_cli.environment import home_followed
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, printable, quoted
 from transformer_cli.files import follow
 from transformer_cli.models.header import MALFORMED, read_header
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.locate import locate_own_model
 from transformer_cli.registry import did_you_mean
 
 CONFIG_FILE = "config.yaml"  # of a run directory
@@ -104,7 +104,7 @@ def _stored(word: str, config: ConfigConfig) -> StoredConfig | None:
         return _yaml(path / CONFIG_FILE, "train")
     if path.suffix in (".yaml", ".yml"):
         return None if _choice_in(path, config) else _yaml(path, config.command)
-    file = locate_model(str(path), "")
+    file = locate_own_model(str(path), "")
     metadata = read_header(file).metadata
     try:
         model = to_plain(from_plain(ModelConfig, metadata["config"]))

@@ -11,7 +11,7 @@ from transformer_cli.addons.interop.model_card import as_text, card, checked, mo
 from transformer_cli.commands.inspect.keys import InspectConfig
 from transformer_cli.errors import EnvironmentFault, printable
 from transformer_cli.files import follow
-from transformer_cli.models.locate import EXPORT_FILE, locate_model
+from transformer_cli.models.locate import EXPORT_FILE, locate_own_model
 
 
 def run(config: InspectConfig) -> None:
@@ -37,7 +37,7 @@ def facts_at(checkpoint: str | None, runs: str) -> tuple[Path, dict[str, Any]]:
     path = follow(Path(checkpoint)) if checkpoint is not None else None
     if path is not None and ((path / EXPORT_FILE).is_file() or is_archive(path)):
         return path, checked(export_facts(path), path)
-    place = locate_model(checkpoint, runs)
+    place = locate_own_model(checkpoint, runs)
     return place, model_facts(place)
 
 

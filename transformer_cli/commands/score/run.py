@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from transformer_cli.addons.interop.locate import locate_models
 from transformer_cli.api import with_own_length_penalty
 from transformer_cli.commands.score.keys import ScoreConfig
 from transformer_cli.config.tags import tags_in
@@ -27,6 +26,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
 from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.locate import locate_models
 from transformer_cli.text_io import Line, decode_line, open_input, warn_invalid
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
