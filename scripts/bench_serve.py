@@ -24,9 +24,9 @@ import ctranslate2
 import torch
 
 from transformer_cli import api
+from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.lines import read_lines
-from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.decoding.shared_engine import SharedEngine
 
 TFM = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()"]

@@ -29,10 +29,10 @@ from tests.toy_translator import (
     translator_of,
 )
 from transformer_cli.addons.interop import conversions
+from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.config.model import ModelConfig, Norm
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT

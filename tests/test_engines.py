@@ -12,13 +12,14 @@ import torch
 from tests.test_export import model_file
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
 from transformer_cli import api
-from transformer_cli.addons.interop import conversions
+from transformer_cli.addons.interop import conversions, ctranslate2_kind
+from transformer_cli.addons.interop.ctranslate2_engine import CAPABILITIES, CTranslate2Engine
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.model import Norm
 from transformer_cli.config.shared import Engine
 from transformer_cli.decoding import search as searches
-from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, CTranslate2Engine
 from transformer_cli.decoding.engine import Capabilities, check_supported
+from transformer_cli.decoding.engines import TORCH, engine_named
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.search import SEARCHES, Hypothesis, SearchMethod, SearchRequest
 from transformer_cli.decoding.search.registry import register
@@ -219,7 +220,7 @@ def test_unset_the_engine_is_torch_but_for_an_export(model_path: Path) -> None:
 
 
 def test_what_cannot_be_opened_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"engine=marian: unknown\. Choose torch, tfm, ctranslate2, auto"):
+    with pytest.raises(ConfigError, match=r"engine=marian: unknown\. Choose ctranslate2, torch, auto"):
         api.load(model_path, engine="marian")
     with pytest.raises(ConfigError, match="names several, and engine=ctranslate2 joins none"):
         api.load([model_path, model_path], engine="ctranslate2")
@@ -229,7 +230,7 @@ def test_what_cannot_be_opened_is_refused(model_path: Path, monkeypatch: pytest.
     def missing(name: str, *, needs: str) -> Any:
         raise EnvironmentFault(f"{needs}: the package {name} cannot be imported. Run `pip install …`")
 
-    monkeypatch.setattr(api, "imported", missing)
+    monkeypatch.setattr(ctranslate2_kind, "imported", missing)
     with pytest.raises(EnvironmentFault, match="engine=ctranslate2: the package ctranslate2"):
         api.load(model_path, engine="ctranslate2")
     assert isinstance(api.load(model_path, engine="auto", device="cpu").shared.engine, TorchEngine)
@@ -237,6 +238,7 @@ def test_what_cannot_be_opened_is_refused(model_path: Path, monkeypatch: pytest.
 
 def test_tfm_is_the_earlier_name_of_torch() -> None:
     assert Engine["tfm"] is Engine.torch
+    assert engine_named("tfm") == TORCH
 
 
 def test_scores_of_the_engine_are_those_of_torch(model_path: Path) -> None:

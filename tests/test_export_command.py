@@ -18,7 +18,8 @@ from tests.test_export import model_file, tagged_model
 from tests.toy_run import sentences
 from transformer_cli.addons.interop import huggingface
 from transformer_cli.addons.interop import verify as verifying
-from transformer_cli.addons.interop.exported import read_export, sha256_of
+from transformer_cli.addons.interop.export_file import sha256_of
+from transformer_cli.addons.interop.exported import read_export
 from transformer_cli.config.model import Positions
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import read_model, write_model

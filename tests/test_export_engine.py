@@ -12,11 +12,11 @@ from tests.test_export import model_file
 from tests.toy_translator import GREEDY, sentences
 from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.addons.interop import verify
+from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.addons.interop.exported import facts_of, read_export
 from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Norm, Tying
-from transformer_cli.decoding.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search.scores import length_penalty

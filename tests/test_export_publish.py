@@ -13,7 +13,7 @@ from unittest import mock
 import pytest
 
 from tests.contract import tree
-from transformer_cli.addons.interop.exported import sha256_of
+from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.publish import check, publishing
 from transformer_cli.errors import ConfigError, EnvironmentFault
 

@@ -22,9 +22,9 @@ from tests.test_prepare import holder
 from tests.toy_run import CPU as ON_CPU
 from tests.toy_run import model_file, packed, tokenizers
 from transformer_cli import files, system
+from transformer_cli.addons.interop import ctranslate2_engine
 from transformer_cli.config.decode import Quantize
 from transformer_cli.config.overrides import parse_override, quoted_for_hydra
-from transformer_cli.decoding import ctranslate2_engine
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import CheckpointError, EnvironmentFault
 from transformer_cli.files import atomic_symlink, follow, locked

@@ -83,7 +83,7 @@ class StandIn:
 
     def __init__(self, source: str = "de", target: str = "en", *, reverses: bool = False) -> None:
         self.name, self.sha256, self.path = f"{source}-{target}", "0" * 64, Path(f"{source}-{target}.safetensors")
-        self.source_lang, self.target_lang, self.engine = source, target, Engine.torch
+        self.source_lang, self.target_lang, self.engine = source, target, "torch"
         self.source_langs, self.target_langs = languages_of(source), languages_of(target)
         self.tags: tuple[str, ...] = ()
         self.symbols: tuple[str, ...] = ()

@@ -13,31 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from transformer_cli.addons.interop.conversions import converted, is_convertible
-from transformer_cli.addons.interop.exported import Exported, read_export
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
-from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import tags_in
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
-from transformer_cli.decoding.ctranslate2_engine import CAPABILITIES, WITH_TORCH, CTranslate2Engine, check_lengths
-from transformer_cli.decoding.engine import check_supported
+from transformer_cli.decoding.engines import AUTO, ENGINES, TORCH, engine_named
 from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.shared_engine import SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator
-from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
-from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.extras import imported
 from transformer_cli.inference.precision import in_precision, on_device
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
+from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.locate import EXPORT_FILE, exported_for, locate_model, locate_models
+from transformer_cli.models.locate import locate_models
 
 if TYPE_CHECKING:
     from transformer_cli.config.train import TrainConfig
@@ -55,12 +48,12 @@ class Opened:
 
     paths: Sequence[Path]
     models: Sequence[ModelFile | Exported]
-    engine: Engine  # torch or ctranslate2
+    engine: str  # of ENGINES
 
     def sha256(self) -> list[str]:
         """The hash of each model's file; of an export, that of its weights."""
         return [
-            file_sha256(path / "model.bin" if isinstance(model, Exported) else path)
+            file_sha256(model.weights if isinstance(model, Exported) else path)
             for path, model in zip(self.paths, self.models, strict=True)
         ]
 
@@ -86,45 +79,9 @@ class Opened:
     ) -> Translator:
         """`parallel` takes every CPU core, or captures CUDA graphs. Raises ConfigError, CheckpointError, DataError."""
         config = self.decode_config(config, device)
-        if self.engine is Engine.ctranslate2:
-            (model,) = self.models
-            capabilities = CAPABILITIES if isinstance(model, Exported) else WITH_TORCH
-            check_supported(capabilities, config, options)  # before a conversion
-            exported = model if isinstance(model, Exported) else converted(self.paths[0], quantize=config.quantize)
-            check_lengths(config, exported.directory, exported.max_positions)
-            text = training_text([exported], max_positions=exported.max_positions)
-            engine = CTranslate2Engine(
-                exported.directory,
-                exported.tokenizers,
-                text=text,
-                device=device,
-                quantize=config.quantize,
-                precision=config.precision,
-                with_torch=None if isinstance(model, Exported) else lambda: self._torch_engine(config, device),
-            )
-            return Translator(engine, config, seed=seed, options=options)
-        files = [model for model in self.models if isinstance(model, ModelFile)]
-        return torch_translator(
-            build_all(files, device),
-            files[0].tokenizers,
-            config,
-            device=device,
-            seed=seed,
-            options=options,
-            text=training_text(files),
-            parallel=parallel,
-        )
-
-    def _torch_engine(self, config: DecodeConfig, device: torch.device) -> TorchEngine:
-        """For what CTranslate2 does not have."""
-        files = [model for model in self.models if isinstance(model, ModelFile)]
-        return TorchEngine(
-            build_all(files, device),
-            files[0].tokenizers,
-            device=device,
-            text=training_text(files),
-            precision=config.precision,
-        )
+        kind = ENGINES[self.engine]()
+        engine = kind.open(self.paths, self.models, config, device, options=options, parallel=parallel)
+        return Translator(engine, config, seed=seed, options=options)
 
 
 def with_own_length_penalty(config: DecodeConfig, own: Sequence[float | None]) -> DecodeConfig:
@@ -169,8 +126,7 @@ def load(
     """
     config: DecodeConfig = from_plain(DecodeConfig, decode)
     options = replace(options, tags=(*options.tags, *tags_in(tag)))
-    chosen = None if engine is None else named_engine(engine)
-    opened = open_models(model_names(path), runs=runs, engine=chosen, decode=config, options=options)
+    opened = open_models(model_names(path), runs=runs, engine=engine, decode=config, options=options)
     translator = opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
     # Many batches at once: an engine with processes of its own keeps them all busy.
     shared = SharedEngine(translator.engine, n_cached=0, batches_at_once=BATCHES_AT_ONCE if parallel else 1)
@@ -257,59 +213,36 @@ def model_names(path: str | Path | Sequence[str | Path] | None) -> str | list[st
     return [str(one) for one in path]
 
 
-def named_engine(name: str) -> Engine:
-    if name not in Engine.__members__:
-        raise ConfigError(f"engine={name}: unknown. Choose {', '.join(Engine.__members__)}")
-    return Engine[name]
-
-
 def open_models(
     checkpoint: Checkpoint,
     *,
     runs: str = "runs",
-    engine: Engine | None = None,
+    engine: str | None = None,
     decode: DecodeConfig,
     options: TranslateOptions = DEFAULT_OPTIONS,
     kinds: Sequence[str] = ("transformer",),
 ) -> Opened:
-    """Locate and read what `checkpoint` names, and choose the engine; unset, ctranslate2 for its own folders only.
+    """Locate and read what `checkpoint` names, and choose the engine; unset, torch but for another's own folders.
 
     Models of other `kinds` than a transformer are opened with torch. Raises ConfigError for what the engine does not
-    have, CheckpointError for a model that cannot be used, and EnvironmentFault where ctranslate2 is not installed.
+    have, CheckpointError for a model that cannot be used, and EnvironmentFault where the engine is not installed.
     """
     names = [checkpoint] if checkpoint is None or isinstance(checkpoint, str) else list(checkpoint)
     only = names[0] if len(names) == 1 else None
-    if engine is not Engine.torch and only is not None and _is_export(Path(only), engine):
-        if engine is None:
-            LOGGER.info("%s: was exported for CTranslate2, so engine=ctranslate2", only)
-        check_supported(CAPABILITIES, decode, options)
-        exported = read_export(Path(only), program=Engine.ctranslate2.name)
-        return Opened([exported.directory], [exported], Engine.ctranslate2)
-    if engine is Engine.ctranslate2:
-        if len(names) > 1:
-            raise ConfigError("--checkpoint: names several, and engine=ctranslate2 joins none. Name one")
-        check_supported(WITH_TORCH, decode, options)
-        imported("ctranslate2", needs="engine=ctranslate2")
-        path = locate_model(only, runs)
-        return Opened([path], read_models([path]), Engine.ctranslate2)
+    engine = None if engine is None else engine_named(engine)
+    others = {name: ENGINES[name]() for name in ENGINES.names() if name != TORCH and engine in (None, AUTO, name)}
+    for name, kind in others.items():
+        if only is not None and kind.recognises(Path(only), is_chosen=engine == name):
+            if engine is None:
+                LOGGER.info("%s: %s, so engine=%s", only, kind.own_format, name)
+            exported = kind.read(Path(only), decode, options)
+            return Opened([exported.directory], [exported], name)
+    if engine in others:
+        others[engine].check(len(names), decode, options)
+        kinds = ("transformer",)
     paths = locate_models(None if checkpoint is None else [str(name) for name in names], runs)
     models = read_models(paths, kinds)
-    if engine is Engine.auto and _ctranslate2_can(models, decode, options):
-        return Opened(paths, models, Engine.ctranslate2)
-    return Opened(paths, models, Engine.torch)
-
-
-def _is_export(folder: Path, engine: Engine | None) -> bool:
-    """Whether `folder` is one of `tfm export`; where CTranslate2 is asked for, also a damaged one, to be refused."""
-    program = exported_for(folder)
-    damaged = (folder / "model.bin").exists() or ((folder / EXPORT_FILE).exists() and program != "huggingface")
-    return program == Engine.ctranslate2.name or (engine is Engine.ctranslate2 and damaged)
-
-
-def _ctranslate2_can(models: Sequence[ModelFile], decode: DecodeConfig, options: TranslateOptions) -> bool:
-    try:
-        imported("ctranslate2", needs="engine=ctranslate2")
-        check_supported(WITH_TORCH, decode, options)
-    except (ConfigError, EnvironmentFault):
-        return False
-    return len(models) == 1 and is_convertible(models[0])
+    if engine in others:
+        return Opened(paths, models, engine)
+    better = (name for name, kind in others.items() if engine == AUTO and kind.is_better(models, decode, options))
+    return Opened(paths, models, next(better, TORCH))

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.translate.keys import DocumentFormat, OnIssue, TranslateConfig
-from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import tags_in
+from transformer_cli.decoding.engines import AUTO, TORCH
 from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Translated, TranslateOptions
 from transformer_cli.decoding.terminology import read_terms
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.exported import Exported
 
 
 def open_translator(
@@ -33,12 +33,12 @@ def open_translator(
         n_likeliest=config.likeliest if config.explain else 0,
         tags=tuple(tags_in(config.tag or "")),
     )
-    engine = Engine.auto if is_typed and config.engine is None else config.engine
+    engine = AUTO if is_typed and config.engine is None else config.engine and config.engine.name
     opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
     if config.format is not DocumentFormat.text:
         options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
-    if engine is Engine.auto and opened.engine is Engine.ctranslate2:
-        LOGGER.info("engine=ctranslate2, as nothing here needs torch; engine=torch chooses the other")
+    if engine == AUTO and opened.engine != TORCH:
+        LOGGER.info("engine=%s, as nothing here needs torch; engine=torch chooses the other", opened.engine)
     translator = opened.translator(config.decode, device, seed=config.seed, options=options, parallel=True)
     return opened, translator
 

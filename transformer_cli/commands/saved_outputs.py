@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.commands.evaluate_file import TestSet, reference_files
 from transformer_cli.config.tags import language_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MODEL_FILE, ModelFile
 from transformer_cli.models.locate import named
 from transformer_cli.training.run_directory import run_of

@@ -29,7 +29,7 @@ from transformer_cli.decoding.search import (
     rows_per_sentence,
 )
 from transformer_cli.decoding.search.trace import TraceRecorder
-from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText
+from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText, training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.inference.batch_invariance import (
     EXACT_BUCKET,
@@ -47,7 +47,8 @@ from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.inference.precision import dtype_of, in_precision, overflow_named
 from transformer_cli.inference.prepack import can_prepack, prepack
 from transformer_cli.inference.worker_pool import WorkerPool
-from transformer_cli.models.ensemble import AnyModel, Ensemble
+from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all
+from transformer_cli.models.file import ModelFile
 from transformer_cli.models.memory import SplitBatches, free_memory
 from transformer_cli.models.transformer import Transformer
 
@@ -266,6 +267,21 @@ class TorchEngine:
     def _run(self, request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         with overflow_named(self.dtype):
             return SEARCHES[request.config.search](request)
+
+
+def torch_engine(
+    models: Sequence[ModelFile], config: DecodeConfig, device: torch.device, *, parallel: bool = False
+) -> TorchEngine:
+    """The engine of the models of files."""
+    return TorchEngine(
+        build_all(models, device),
+        models[0].tokenizers,
+        device=device,
+        text=training_text(models),
+        precision=config.precision,
+        batch_invariant=config.batch_invariant,
+        parallel=parallel,
+    )
 
 
 def torch_translator(

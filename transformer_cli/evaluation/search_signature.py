@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig, DecodePrecision, LengthNormalization
-from transformer_cli.config.shared import Engine
+from transformer_cli.decoding.engines import TORCH
 from transformer_cli.decoding.search import SEARCHES
 
 LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes
@@ -17,9 +17,7 @@ ALWAYS = ("precision", "batch_invariant")  # named after the others, default or 
 HASH_LENGTH = 12  # hexadecimal digits of a model's SHA-256: enough to tell models apart
 
 
-def search_signature(
-    decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torch, models: Sequence[str] = ()
-) -> str:
+def search_signature(decode: DecodeConfig, *, seed: int, engine: str = TORCH, models: Sequence[str] = ()) -> str:
     """`search:beam|beam_size:4|length_penalty:0.6|engine:torch|precision:fp32|batch_invariant:no|model:1f2e3d4c5b6a`.
 
     After the kind of search come its sizes and each option that is not the default. Engine, precision and batch
@@ -40,14 +38,14 @@ def search_signature(
     return "|".join([f"search:{method.name}", *(f"{name}:{shown(value)}" for name, value in options.items())])
 
 
-def search_name(decode: DecodeConfig, *, seed: int, engine: Engine = Engine.torch) -> str:
+def search_name(decode: DecodeConfig, *, seed: int, engine: str = TORCH) -> str:
     """The kind of search and each option that is not the default, as a part of a file name."""
     method = SEARCHES[decode.search]
     parts = [f"{name}={shown(value)}" for name, value in changed_options(decode).items()]
     if method.draws and seed != 1:
         parts.append(f"seed={seed}")
-    if engine is not Engine.torch:
-        parts.append(f"engine={shown(engine)}")
+    if engine != TORCH:
+        parts.append(f"engine={engine}")
     options = ",".join(parts)
     if len(options) > LONGEST_OPTIONS or not re.fullmatch(r"[\w.,=+-]*", options):
         options = hashlib.sha256(options.encode()).hexdigest()[:12]

@@ -1,3 +1,3 @@
 """Two systems or more on one test set: which is better, by how much, where, and whether by chance."""
 
-NEEDS = ("interop", "pages")
+NEEDS = ("pages",)

@@ -9,7 +9,6 @@ from transformer_cli.addons.comparison.measure import Background, TestText
 from transformer_cli.addons.comparison.results import System
 from transformer_cli.addons.comparison.run_compare import check_line_counts, settings_for, test_set_of
 from transformer_cli.addons.comparison.runs import flat, read_curves
-from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate.run import (
     kept_test,
@@ -32,6 +31,7 @@ from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.evaluation.tokenization import tokenizer_in
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
+from transformer_cli.models.exported import Exported
 from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 
 MOST_LINES = 500_000  # of a training text in which words are counted, spread over all of it
@@ -101,7 +101,7 @@ def translated(
 
 
 def open_model(config: CompareConfig, name: str, path: str) -> Model:
-    opened = open_models(path, engine=config.engine, decode=config.decode)
+    opened = open_models(path, engine=config.engine and config.engine.name, decode=config.decode)
     return Model(name, path, opened, run_of(opened.paths[0].resolve()))
 
 

@@ -8,7 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from transformer_cli.addons.interop import ctranslate2
-from transformer_cli.addons.interop.exported import Exported, facts_of, read_export, sha256_of
+from transformer_cli.addons.interop.export_file import sha256_of
+from transformer_cli.addons.interop.exported import facts_of, read_export
 from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.addons.interop.verify import made_up, verify
 from transformer_cli.config.decode import Quantize
@@ -17,6 +18,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.extras import imported
 from transformer_cli.files import locked, make_folder, wrap_os_errors
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_model, refuse_plugin, require
 from transformer_cli.models.locate import EXPORT_FILE
 

@@ -1,41 +1,21 @@
 """`export.json` beside an exported model: what the files of the other program do not contain."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from transformer_cli import __version__
-from transformer_cli.addons.interop.export_file import FORMAT, check_files, check_format, sha256_of
+from transformer_cli.addons.interop.export_file import FORMAT, check_files, check_format
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
+from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_share
 from transformer_cli.models.locate import EXPORT_FILE
 
-__all__ = ["PACKED", "Exported", "facts_of", "read_export", "sha256_of"]
-
+WEIGHTS = "model.bin"  # of CTranslate2, the program whose folders are run
 PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a SentencePiece model
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A model directory of another program. `max_positions`: tokens that a sentence may have there; None: any number.
-
-    `data`, `fingerprint`, `multi_sentence_share` and `translates_letterless` are those of the model file.
-    """
-
-    directory: Path
-    tokenizers: Tokenizers
-    source_lang: str
-    target_lang: str
-    max_positions: int | None
-    data: dict[str, Any]
-    fingerprint: str
-    multi_sentence_share: float | None = None
-    translates_letterless: bool = False
-    length_penalty: None = None  # no format has a place for the model's own
 
 
 def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions: int | None) -> dict[str, Any]:
@@ -99,6 +79,7 @@ def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
     languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
     return Exported(
         directory=directory,
+        weights=directory / WEIGHTS,
         tokenizers=Tokenizers(
             read_tokenizer(directory / "source.spm", facts), read_tokenizer(directory / "target.spm", facts)
         ),

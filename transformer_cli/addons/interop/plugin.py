@@ -4,6 +4,7 @@ from pathlib import Path
 
 from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
 from transformer_cli.command import Command, register
+from transformer_cli.decoding.engines import ENGINES, EngineKind
 from transformer_cli.models.locate import FOREIGN_MODELS
 
 
@@ -40,6 +41,13 @@ register(
         needs_word="Name the folder or file of the model",
     )
 )
+
+
+@ENGINES.register("ctranslate2")
+def ctranslate2() -> EngineKind:
+    from transformer_cli.addons.interop.ctranslate2_kind import CTranslate2Kind
+
+    return CTranslate2Kind()
 
 
 @FOREIGN_MODELS.register("imported")

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from transformer_cli.addons.interop import argos, ctranslate2, huggingface, marian, onnx
-from transformer_cli.addons.interop.export_file import listed_files
-from transformer_cli.addons.interop.exported import facts_of, sha256_of
+from transformer_cli.addons.interop.export_file import listed_files, sha256_of
+from transformer_cli.addons.interop.exported import facts_of
 from transformer_cli.addons.interop.keys import ExportConfig, ExportFormat, Quantization
 from transformer_cli.addons.interop.model_card import CARD, card, read_scores
 from transformer_cli.addons.interop.publish import Pack, check, publishing

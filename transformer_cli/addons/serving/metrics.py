@@ -91,7 +91,7 @@ class _Models(Collector):
     def collect(self) -> Iterator[Metric]:
         info = InfoMetricFamily("tfm_model", "Models that are served.", labels=("name", "source", "target"))
         for model in self.table.models:
-            value = {"sha256": model.sha256, "engine": model.engine.name, "version": __version__}
+            value = {"sha256": model.sha256, "engine": model.engine, "version": __version__}
             info.add_metric((model.name, model.source_lang, model.target_lang), value)
         yield info
         yield CounterMetricFamily("tfm_reloads", "Replaced files that were read again.", self.table.n_reloads)

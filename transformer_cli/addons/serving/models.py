@@ -13,15 +13,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from transformer_cli.addons.documents.symbols import placeholder_symbols
-from transformer_cli.addons.interop.exported import Exported
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.languages import matched
 from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
-from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.decoding.engine import check_supported
+from transformer_cli.decoding.engines import TORCH
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.shared_engine import BatchReport, SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator
@@ -29,6 +28,7 @@ from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
+from transformer_cli.models.exported import Exported
 from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.plugins import RAISED
 from transformer_cli.system import peak_memory
@@ -60,7 +60,7 @@ class ServedModel:
     def __init__(self, name: str | None, config: ServeConfig, observe: Observe | None = None) -> None:
         self.config, self.observe = config, observe
         began, before = time.monotonic(), peak_memory()
-        opened = open_models(name, runs=config.runs, engine=config.engine, decode=config.decode)
+        opened = open_models(name, runs=config.runs, engine=config.engine and config.engine.name, decode=config.decode)
         (self.path,), (model,) = opened.paths, opened.models
         self.state, (self.sha256,) = FileState.of(self.path), opened.sha256()
         self.name = _name(Path(os.path.abspath(self.path)))
@@ -70,7 +70,7 @@ class ServedModel:
         self.device = choose_device(config.device)
         self.shared = self._share(opened)
         self.torch: SharedEngine | None = None  # built when a request first needs it
-        self.opened = None if opened.engine is Engine.torch else opened  # from what was read: the file may be another
+        self.opened = None if opened.engine == TORCH else opened  # from what was read: the file may be another
         self.lock, self.opening = threading.Lock(), threading.Lock()
         self.translators: dict[str, SharedTranslator] = {}
         self.load_seconds, self.first_seconds = time.monotonic() - began, 0.0
@@ -131,7 +131,7 @@ class ServedModel:
         try:
             check_supported(engine.capabilities, decode, options)
         except ConfigError:
-            if self.engine is Engine.torch or self.is_export:
+            if self.engine == TORCH or self.is_export:
                 raise
             decode = replace(decode, quantize=Quantize.none, precision=DecodePrecision.auto)
             engine = self._torch_engine()
@@ -147,7 +147,7 @@ class ServedModel:
         with self.opening:  # not `lock`, which no one holds for long
             if self.torch is None:
                 assert self.opened is not None
-                engine = replace(self.opened, engine=Engine.torch).translator(DecodeConfig(), self.device).engine
+                engine = replace(self.opened, engine=TORCH).translator(DecodeConfig(), self.device).engine
                 assert isinstance(engine, TorchEngine)
                 self.torch = SharedEngine(engine, n_cached=self.config.cache, observe=self._observer())
             return self.torch

@@ -27,15 +27,13 @@ def run(config: ServeConfig) -> None:
     server = Server(config, Service(config, table, metrics.results), metrics)
     server.service.warm_up()
     for model in table.models:
-        LOGGER.info(
-            "%s → %s with %s, engine=%s", model.source_lang, model.target_lang, shown(model.path), model.engine.name
-        )
+        LOGGER.info("%s → %s with %s, engine=%s", model.source_lang, model.target_lang, shown(model.path), model.engine)
     if config.check:
         rows = [
             (
                 f"{model.source_lang} → {model.target_lang}",
                 shown(model.path),
-                model.engine.name,
+                model.engine,
                 model.sha256[:12],
                 f"{model.load_seconds:.1f} s",
                 f"{model.memory / 1e6:.0f} MB",

@@ -83,7 +83,11 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
     is_reverse = config.method == AugmentMethod.back_translate.value
     options = TranslateOptions(tags=tuple(tags_in(config.tag or "")), warns=False)
     opened = open_models(
-        config.checkpoint, runs=config.runs, engine=config.engine, decode=config.decode, options=options
+        config.checkpoint,
+        runs=config.runs,
+        engine=config.engine and config.engine.name,
+        decode=config.decode,
+        options=options,
     )
     decode = with_own_length_penalty(config.decode, [model.length_penalty for model in opened.models])
     config, model = replace(config, decode=decode), opened.models[0]
@@ -205,7 +209,7 @@ def settings_of(config: AugmentConfig, opened: Opened, languages: Pair, shard: S
         "input_sha256": file_sha256(source),
         "shard": str(shard),
         "models": opened.sha256(),
-        "engine": opened.engine.name,
+        "engine": opened.engine,
         "forward": [file_sha256(path) for path in forward],
         "min_score": config.min_score if forward else None,
         "reference_sha256": None if config.reference is None else file_sha256(Path(config.reference)),

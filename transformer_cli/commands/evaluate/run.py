@@ -31,7 +31,6 @@ from transformer_cli.commands.saved_outputs import Place, Scored, default_place,
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of, tags_in
 from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.data.checks.languages import iso_639_1, reads_like
@@ -43,6 +42,7 @@ from transformer_cli.data.named_sets import check_languages
 from transformer_cli.data.prepare import prepare, prepared_of
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.engines import TORCH
 from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
@@ -75,7 +75,7 @@ def run(config: EvaluateConfig) -> None:
     opened = open_models(
         config.checkpoint,
         runs=config.runs,
-        engine=config.engine,
+        engine=config.engine and config.engine.name,
         decode=config.decode,
         kinds=("transformer", *OTHER_KINDS),
     )
@@ -141,7 +141,7 @@ def report_test_set(
     The robustness of the model is logged in a few lines, and its table is written to robustness.json beside it.
     """
     models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets], test.parts)
-    opened = Opened([path], models, Engine.torch)
+    opened = Opened([path], models, TORCH)
     decode = opened.decode_config(decode, device)
     saved_as = default_place([path], models, test_set, search_name(decode, seed=seed))
     of_model = tokenizer_in(models[0].data, path)

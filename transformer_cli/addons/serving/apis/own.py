@@ -142,6 +142,6 @@ def described(model: ServedModel) -> dict[str, Any]:
         "sha256": model.sha256,
         "source": model.source_lang,
         "target": model.target_lang,
-        "engine": model.engine.name,
+        "engine": model.engine,
         "tags": list(model.tags),
     }
