@@ -15,8 +15,8 @@ from tests.contract import refused, run
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from tests.test_model_card import PROVENANCE, SCORES
-from transformer_cli.addons.interop.model_card import checked, model_facts
 from transformer_cli.errors import CheckpointError
+from transformer_cli.models.facts import checked, model_facts
 from transformer_cli.models.file import write_model
 from transformer_cli.models.header import read_header
 

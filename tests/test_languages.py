@@ -5,10 +5,10 @@ import re
 import pytest
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.language_names import NAMES
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.checks.languages import iso_639_1, reads_like
+from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.errors import ConfigError
+from transformer_cli.languages import NAMES, iso_639_1
 from transformer_cli.training.run_directory import _fixed
 
 # Of the registration authority's list: ISO 639-1, then those of ISO 639-2, the terminological one first.

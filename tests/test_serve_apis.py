@@ -14,9 +14,9 @@ from transformer_cli import api
 from transformer_cli.addons.documents.document import PARSERS, translate_document
 from transformer_cli.addons.serving.apis.libretranslate import FILES, Downloads
 from transformer_cli.addons.serving.detection import detect
-from transformer_cli.addons.serving.languages import matched
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.languages import matched
 
 JSON = {"Content-Type": "application/json"}
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -18,7 +18,7 @@ from transformer_cli.addons.comparison.page import render
 from transformer_cli.addons.comparison.report import _conclusion, _group_conclusion
 from transformer_cli.addons.comparison.results import Comparison, PairedResult
 from transformer_cli.addons.comparison.run_compare import write_page
-from transformer_cli.addons.interop.model_card import UNKNOWN, architecture, options, table, vocabulary
+from transformer_cli.addons.interop.model_card import table
 from transformer_cli.config.data import Task
 from transformer_cli.config.train import LoraConfig
 from transformer_cli.decoding.results import TranslateOptions
@@ -27,6 +27,7 @@ from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import print_sets
+from transformer_cli.models.facts import UNKNOWN, architecture, options, vocabulary
 from transformer_cli.models.linear import Linear
 from transformer_cli.training.lora import LoraLinear
 from transformer_cli.training.summary import _corpus

@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 
 from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.data.checks.languages import iso_639_1
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.languages import iso_639_1
 
 # The marks, with the quotes and brackets that close behind them. Most need white space, so that 3.14 and a URL stay
 # whole; those of scripts that put none between sentences do not. No pattern here backtracks.

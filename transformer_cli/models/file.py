@@ -108,7 +108,7 @@ class ModelFile:
     length_penalty: float | None = None  # that was chosen on the dev set; None: none was
     multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
     translates_letterless: bool = False  # whether the training text translates lines without a letter
-    provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `interop.model_card`; may be empty
+    provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `models.facts`; may be empty
 
     @property
     def kind(self) -> str:

@@ -17,12 +17,12 @@ import sentencepiece
 
 from transformer_cli.addons.interop import ctranslate2
 from transformer_cli.addons.interop.export_file import below
-from transformer_cli.addons.interop.languages import language_name
 from transformer_cli.addons.interop.text import normalising
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import ConfigError
 from transformer_cli.files import Output
+from transformer_cli.languages import language_name
 from transformer_cli.models.file import ModelFile
 
 MODEL, SENTENCEPIECE, METADATA = "model", "sentencepiece.model", "metadata.json"

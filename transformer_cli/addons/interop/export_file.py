@@ -66,6 +66,10 @@ def export_facts(place: Path) -> dict[str, Any]:
         raise CheckpointError(f"{place}: damaged ({quoted(f'{type(error).__name__}: {error}')}). {again}") from error
 
 
+def is_archive(path: Path) -> bool:
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
 def read_archive(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """export.json of an archive, and the SHA-256 of its other files, by their names within its one folder.
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
 from transformer_cli.command import Command, register
 from transformer_cli.decoding.engines import ENGINES, EngineKind
-from transformer_cli.models.locate import FOREIGN_MODELS
+from transformer_cli.models.facts import CARDS, DESCRIBERS, Card, Described, checked
+from transformer_cli.models.locate import EXPORT_FILE, FOREIGN_MODELS
 
 
 def _export(config: ExportConfig) -> None:
@@ -48,6 +49,24 @@ def ctranslate2() -> EngineKind:
     from transformer_cli.addons.interop.ctranslate2_kind import CTranslate2Kind
 
     return CTranslate2Kind()
+
+
+@CARDS.register("markdown")
+def markdown_card() -> Card:
+    from transformer_cli.addons.interop.model_card import MarkdownCard
+
+    return MarkdownCard()
+
+
+@DESCRIBERS.register("export")
+def export(path: Path) -> Described | None:
+    from transformer_cli.addons.interop.export_file import export_facts, is_archive
+    from transformer_cli.addons.interop.model_card import export_rows
+
+    if not ((path / EXPORT_FILE).is_file() or is_archive(path)):
+        return None
+    facts = checked(export_facts(path), path)
+    return Described(facts, export_rows(facts))
 
 
 @FOREIGN_MODELS.register("imported")

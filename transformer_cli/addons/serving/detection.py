@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from transformer_cli.addons.serving.languages import Code
 from transformer_cli.extras import imported
+from transformer_cli.languages import Code
 
 MOST = 2000  # characters that are looked at: more say no more
 _TAG = re.compile(r"<[^<>]*>")

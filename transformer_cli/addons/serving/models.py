@@ -15,7 +15,6 @@ from pathlib import Path
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.keys import ServeConfig
-from transformer_cli.addons.serving.languages import matched
 from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.config.tags import language_of, languages_of
@@ -26,6 +25,7 @@ from transformer_cli.decoding.shared_engine import BatchReport, SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
+from transformer_cli.languages import matched
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.exported import Exported

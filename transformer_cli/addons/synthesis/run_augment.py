@@ -19,7 +19,7 @@ from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.decode import LengthNormalization
 from transformer_cli.config.overrides import as_list
 from transformer_cli.config.tags import language_of, languages_of, tags_in
-from transformer_cli.data.checks.languages import iso_639_1, reads_like
+from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import shown
 from transformer_cli.data.tags import split_tags
@@ -29,6 +29,7 @@ from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.scoring import score_translations
 from transformer_cli.inference.precision import in_precision
+from transformer_cli.languages import iso_639_1
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models

@@ -33,7 +33,7 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of, tags_in
 from transformer_cli.config.yaml_files import choices_of
-from transformer_cli.data.checks.languages import iso_639_1, reads_like
+from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
@@ -53,6 +53,7 @@ from transformer_cli.evaluation.search_signature import search_name, search_sign
 from transformer_cli.evaluation.tokenization import tokenization, tokenizer_in
 from transformer_cli.evaluation.translation import evaluate_parts, prepare_metrics
 from transformer_cli.evaluation.usable import chance_score, unusable_outputs
+from transformer_cli.languages import iso_639_1
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
+from transformer_cli.languages import iso_639_1
+
 _MAX_WORDS = 20_000  # of a text that are counted
 _MIN_WORDS, _MIN_LETTERS = 100, 200  # fewer are too few to decide
 _MIN_SHARE = 0.04  # of all words that are common ones of the other language; 0.2 and more in running text
@@ -53,28 +55,7 @@ _WRITTEN_IN = {
     **{language: {"Arabic"} for language in ("ar", "fa", "ur")},
     **{"zh": {"Chinese"}, "ja": {"Japanese", "Chinese"}, "ko": {"Korean", "Chinese"}},
 }
-# ISO 639-1, then the codes of ISO 639-2, or those that people use for it.
-_SAME_LANGUAGE = """
-af afr, am amh, ar ara, az aze, be bel, bg bul, bn ben, bo bod tib, bs bos, ca cat, cs ces cze, cy cym wel, da dan,
-de deu ger, dz dzo, el ell gre, en eng, eo epo, es spa, et est, eu eus baq, fa fas per, fi fin, fo fao, fr fra fre,
-ga gle, gl glg, gu guj, he heb iw, hi hin, hr hrv, hu hun, hy hye arm, id ind, is isl ice, it ita, ja jpn jp,
-ka kat geo, kk kaz, km khm, kn kan, ko kor kr, lb ltz, lo lao, lt lit, lv lav, mk mkd mac, ml mal, mn mon, mr mar,
-ms msa may, mt mlt, my mya bur, nb nob, ne nep, nl nld dut, nn nno, no nor, pa pan, pl pol, ps pus, pt por,
-ro ron rum, ru rus, se sme, si sin, sk slk slo, sl slv, sq sqi alb, sr srp, sv swe, sw swa, ta tam, te tel, th tha,
-tl tgl, tr tur, uk ukr, ur urd, uz uzb, vi vie, yi yid, zh zho chi cmn cn
-"""
-_ISO_639_1 = {code: first for first, *others in map(str.split, _SAME_LANGUAGE.split(",")) for code in others}
 _READ_AS = {"no": "da", "nb": "da", "nn": "da"}  # whose common words are almost the same
-
-
-def iso_639_1(code: str) -> str:
-    """The code of two letters of a language, by another as deu, deu_Latn or de-AT; one that is not known as it is."""
-    code = _first(code)
-    return _ISO_639_1.get(code, code)
-
-
-def _first(code: str) -> str:
-    return re.split("[-_.]", code.lower())[0]
 
 
 def reads_like(lines: Iterable[str], declared: str) -> str | None:

@@ -9,10 +9,10 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence, Set
 
-from transformer_cli.config.language_names import NAMES
 from transformer_cli.config.tags import languages_of
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import quoted
+from transformer_cli.languages import NAMES
 
 _FIELD = r'"[^"]*(?:""[^"]*)*"|[^"\t\n]*'
 _ROW = re.compile(rf"(?:{_FIELD})(?:\t(?:{_FIELD}))*")

@@ -10,11 +10,11 @@ from starlette.routing import Route
 
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_of, switch_of, text_of, texts_of
-from transformer_cli.addons.serving.languages import names_of, written
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import Wish
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.errors import quoted
+from transformer_cli.languages import names_of, written
 
 PREFIX = "/v2/"
 UNLIMITED = 1_000_000_000_000  # characters, as DeepL says it

@@ -18,11 +18,11 @@ from transformer_cli.addons.documents.encodings import other_encoding
 from transformer_cli.addons.serving.detection import Detected
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_of, number_of, text_of, texts_of
-from transformer_cli.addons.serving.languages import names_of, written
 from transformer_cli.addons.serving.models import Step
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import TextResult, Wish
 from transformer_cli.data.placeholders import spans_to_keep
+from transformer_cli.languages import names_of, written
 
 PATHS = ("/translate", "/translate_file", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
 FORMATS = ("text", "html")

@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from transformer_cli.addons.interop.languages import language_name
 from transformer_cli.addons.serving.detection import Detected
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import language_of, text_of, texts_of
@@ -17,6 +16,7 @@ from transformer_cli.addons.serving.service import TextResult, Translation, Wish
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.results import Candidate
 from transformer_cli.errors import quoted
+from transformer_cli.languages import language_name
 
 SWITCHES = ("alignments", "token_scores", "retry", "placeholders")
 

@@ -1,0 +1,208 @@
+"""Languages: their codes and English names, and codes as people and programs write them, as zh-Hans, pt_BR or deu_Latn.
+
+Whatever needs the code or the name of a language takes it from here.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# The code of ISO 639-1, those of ISO 639-2 and others that people use for the same language, and its English name.
+_TABLE = """
+af afr: Afrikaans
+am amh: Amharic
+ar ara: Arabic
+az aze: Azerbaijani
+be bel: Belarusian
+bg bul: Bulgarian
+bn ben: Bengali
+bo bod tib: Tibetan
+br: Breton
+bs bos: Bosnian
+ca cat: Catalan
+cs ces cze: Czech
+cy cym wel: Welsh
+da dan: Danish
+de deu ger: German
+dz dzo: Dzongkha
+el ell gre: Greek
+en eng: English
+eo epo: Esperanto
+es spa: Spanish
+et est: Estonian
+eu eus baq: Basque
+fa fas per: Persian
+fi fin: Finnish
+fo fao: Faroese
+fr fra fre: French
+ga gle: Irish
+gd: Scottish Gaelic
+gl glg: Galician
+gu guj: Gujarati
+ha: Hausa
+he heb iw: Hebrew
+hi hin: Hindi
+hr hrv: Croatian
+hu hun: Hungarian
+hy hye arm: Armenian
+id ind in: Indonesian
+ig: Igbo
+is isl ice: Icelandic
+it ita: Italian
+ja jpn jp: Japanese
+jv jw: Javanese
+ka kat geo: Georgian
+kk kaz: Kazakh
+km khm: Khmer
+kn kan: Kannada
+ko kor kr: Korean
+ku: Kurdish
+ky: Kyrgyz
+la: Latin
+lb ltz: Luxembourgish
+lo lao: Lao
+lt lit: Lithuanian
+lv lav: Latvian
+mg: Malagasy
+mi: Maori
+mk mkd mac: Macedonian
+ml mal: Malayalam
+mn mon: Mongolian
+mr mar: Marathi
+ms msa may: Malay
+mt mlt: Maltese
+my mya bur: Burmese
+nb nob: Norwegian Bokmål
+ne nep: Nepali
+nl nld dut: Dutch
+nn nno: Norwegian Nynorsk
+no nor: Norwegian
+oc: Occitan
+pa pan: Punjabi
+pl pol: Polish
+ps pus: Pashto
+pt por: Portuguese
+ro ron rum: Romanian
+ru rus: Russian
+sa: Sanskrit
+sd: Sindhi
+se sme: Northern Sami
+si sin: Sinhala
+sk slk slo: Slovak
+sl slv: Slovenian
+so: Somali
+sq sqi alb: Albanian
+sr srp: Serbian
+sv swe: Swedish
+sw swa: Swahili
+ta tam: Tamil
+te tel: Telugu
+tg: Tajik
+th tha: Thai
+ti: Tigrinya
+tk: Turkmen
+tl tgl fil: Tagalog
+tr tur: Turkish
+tt: Tatar
+ug: Uyghur
+uk ukr: Ukrainian
+ur urd: Urdu
+uz uzb: Uzbek
+vi vie: Vietnamese
+xh: Xhosa
+yi yid ji: Yiddish
+yo: Yoruba
+zh zho chi cmn cn: Chinese
+zu: Zulu
+"""
+_ROWS = [(codes.split(), name) for codes, name in (row.split(": ") for row in _TABLE.strip().split("\n"))]
+NAMES = {codes[0]: name for codes, name in _ROWS}
+_ISO_639_1 = {code: codes[0] for codes, _ in _ROWS for code in codes}
+# What clients and models mean by codes of programs; `no` and `nb` are used for the same language.
+_MEANT = {"nb": "no", "pb": "pt-br", "zt": "zh-hant"}
+_USUAL_SCRIPT = {"zh": "hans", "sr": "cyrl", "az": "latn", "uz": "latn", "bs": "latn", "kk": "cyrl", "mn": "cyrl"}
+_SCRIPT_OF_REGION = {("zh", "tw"): "hant", ("zh", "hk"): "hant", ("zh", "mo"): "hant"}
+_SCRIPT_OF_MODIFIER = {"latin": "latn", "cyrillic": "cyrl"}
+
+
+@dataclass(frozen=True)
+class Code:
+    """BCP 47's parts, in small letters."""
+
+    language: str
+    script: str | None
+    region: str | None
+
+    @classmethod
+    def of(cls, written: str) -> "Code":
+        """Of pt-BR, pt_BR, PT-br, sr@latin, zh-Hant-TW."""
+        code, _, modifier = written.strip().lower().replace("_", "-").partition("@")
+        language, *rest = _MEANT.get(code, code).split("-")
+        language = _ISO_639_1.get(language, language)
+        language, *more = _MEANT.get(language, language).split("-")
+        rest = [*more, *rest]
+        region = next((part for part in rest if len(part) == 2 or (len(part) == 3 and part.isdecimal())), None)
+        script = next((part for part in rest if len(part) == 4 and part.isalpha()), _SCRIPT_OF_MODIFIER.get(modifier))
+        script = script or _SCRIPT_OF_REGION.get((language, region or ""))
+        return cls(language, script, region)
+
+    @property
+    def usual_script(self) -> str | None:
+        return self.script or _USUAL_SCRIPT.get(self.language)
+
+
+def matched(asked: str, known: Iterable[str]) -> str | None:
+    """The one of `known` that a client means by `asked`; None where there is none, or more than one.
+
+    A region that only one of the two names does not matter; another region is another language, as is another script
+    (zh-Hant is not zh, which is written in simplified characters).
+    """
+    known, wanted = list(known), Code.of(asked)
+    for code in known:
+        if code.lower() == asked.strip().lower():
+            return code
+    ranked: dict[int, list[str]] = {}
+    for code in known:
+        rank = _distance(wanted, Code.of(code))
+        if rank is not None:
+            ranked.setdefault(rank, []).append(code)
+    nearest = ranked[min(ranked)] if ranked else []
+    return nearest[0] if len(nearest) == 1 else None
+
+
+def _distance(asked: Code, code: Code) -> int | None:
+    """None: another language."""
+    regions = {asked.region, code.region} - {None}
+    scripts = {asked.usual_script, code.usual_script} - {None}
+    if asked.language != code.language or len(regions) > 1 or len(scripts) > 1:
+        return None
+    return 2 * (asked.region != code.region) + (asked.script != code.script)
+
+
+def base_code(code: str) -> str:
+    """The code without region and script: en of en_US."""
+    return re.split("[-_.]", code.lower())[0]
+
+
+def iso_639_1(code: str) -> str:
+    """The code of two letters of a language, by another as deu, deu_Latn or de-AT; one that is not known as it is."""
+    code = base_code(code)
+    return _ISO_639_1.get(code, code)
+
+
+def language_name(code: str) -> str | None:
+    """Its English name; None for a code that is not in the table. Regions and scripts, as in en_US, are left out."""
+    return NAMES.get(base_code(code))
+
+
+def written(code: str) -> str:
+    """As BCP 47 writes it: pt-BR for pt_BR."""
+    return code.replace("_", "-")
+
+
+def names_of(codes: Iterable[str]) -> dict[str, str]:
+    """In English, with the code where several have the same."""
+    names = {code: language_name(code) or code for code in codes}
+    counts = Counter(names.values())
+    return {code: f"{name} ({written(code)})" if counts[name] > 1 else name for code, name in names.items()}
