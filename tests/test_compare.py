@@ -172,13 +172,8 @@ def test_the_table_marks_what_is_significant(folder: Path) -> None:
     ran = run(["compare", "a.en", "b.en", "worse.en", "--reference", "r0.en", "--json", "samples=100"], folder)
     assert (ran.code, page.read_text()) == (0, "old")
     from transformer_cli.addons.comparison.report import text_lines
-    from transformer_cli.addons.comparison.results import (
-        Comparison,
-        MetricComparison,
-        PairedResult,
-        System,
-        SystemScore,
-    )
+    from transformer_cli.addons.comparison.results import Comparison, System
+    from transformer_cli.evaluation.significance import MetricComparison, PairedResult, SystemScore
 
     results = [None, PairedResult(1.5, 0.01, 0.002), PairedResult(-0.2, 0.4, 0.5)]
     scores = [SystemScore(30, 30.1, 1.0), SystemScore(31.5, 31.4, 1.1), SystemScore(29.8, 29.9, 0.9)]

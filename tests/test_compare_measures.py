@@ -13,7 +13,6 @@ from transformer_cli.addons.comparison import compare_models
 from transformer_cli.addons.comparison.breakdowns import Frequencies, by_frequency, by_length
 from transformer_cli.addons.comparison.groups import compare_groups, config_differences, find_groups, welch_p_value
 from transformer_cli.addons.comparison.measure import _counts
-from transformer_cli.addons.comparison.results import MetricComparison, SystemScore
 from transformer_cli.addons.comparison.runs import flat, read_curves
 from transformer_cli.addons.comparison.systems import is_model, short_names
 from transformer_cli.evaluation.metrics import (
@@ -25,7 +24,14 @@ from transformer_cli.evaluation.metrics import (
     Translations,
     bleu,
 )
-from transformer_cli.evaluation.significance import Draws, Resampling, compare_systems, statistics_of
+from transformer_cli.evaluation.significance import (
+    Draws,
+    MetricComparison,
+    Resampling,
+    SystemScore,
+    compare_systems,
+    statistics_of,
+)
 from transformer_cli.evaluation.text_statistics import text_statistics
 
 

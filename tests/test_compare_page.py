@@ -13,9 +13,10 @@ import pytest
 from tests.toy_comparison import NAMES, toy_comparison
 from transformer_cli.addons.comparison.charts import line_chart, ticks
 from transformer_cli.addons.comparison.page import render
-from transformer_cli.addons.comparison.results import Comparison, Curve, GroupComparison, PairedResult, Sentence
+from transformer_cli.addons.comparison.results import Comparison, Curve, GroupComparison, Sentence
 from transformer_cli.addons.comparison.verdicts import Finding, system_verdict
 from transformer_cli.addons.comparison.word_diff import Mark, mark_differences, split_words
+from transformer_cli.evaluation.significance import PairedResult
 
 HOSTILE = (
     "</title></style></script><script>window.broken=1</script> & \"q\" 'a' <b> مرحبا 👩‍👩‍👧‍👦 $script <!-- \\u003c"

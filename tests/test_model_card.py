@@ -15,7 +15,7 @@ from transformer_cli.addons.interop.exported import facts_of
 from transformer_cli.addons.interop.model_card import card, read_scores
 from transformer_cli.config.model import Tying
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.models.facts import as_text, described, model_facts, model_lines, score_rows
+from transformer_cli.models.facts import as_text, described_language, model_facts, model_lines, score_rows
 from transformer_cli.models.file import ModelFile, read_model, write_model
 
 SCORES = {
@@ -178,8 +178,8 @@ def test_an_older_model_file_has_a_card() -> None:
 
 
 def test_names_of_languages() -> None:
-    assert described("pt_BR") == "Portuguese (pt_BR)"
-    assert described("xx") == "xx"
+    assert described_language("pt_BR") == "Portuguese (pt_BR)"
+    assert described_language("xx") == "xx"
     assert all(len(code) == 2 and name[0].isupper() for code, name in languages.NAMES.items())
 
 

@@ -16,7 +16,7 @@ from tests.toy_run import model_file, packed, sentences
 from tests.toy_translator import engine_of, toy_tokenizer, translator_of
 from transformer_cli.addons.comparison.page import render
 from transformer_cli.addons.comparison.report import _conclusion, _group_conclusion
-from transformer_cli.addons.comparison.results import Comparison, PairedResult
+from transformer_cli.addons.comparison.results import Comparison
 from transformer_cli.addons.comparison.run_compare import write_page
 from transformer_cli.addons.interop.model_card import table
 from transformer_cli.config.data import Task
@@ -27,6 +27,7 @@ from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import print_sets
+from transformer_cli.evaluation.significance import PairedResult
 from transformer_cli.models.facts import UNKNOWN, architecture, options, vocabulary
 from transformer_cli.models.linear import Linear
 from transformer_cli.training.lora import LoraLinear

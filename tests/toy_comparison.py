@@ -11,12 +11,10 @@ from transformer_cli.addons.comparison.results import (
     Curve,
     GroupComparison,
     GroupScore,
-    MetricComparison,
-    PairedResult,
     Sentence,
     System,
-    SystemScore,
 )
+from transformer_cli.evaluation.significance import MetricComparison, PairedResult, SystemScore
 
 NAMES = ["base/1", "deep/1", "deep/2"]
 TEXT = "ein Mann mit einem roten Hut steht neben zwei Hunden und sieht auf das Wasser"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transformer_cli.addons.robustness.robustness import RobustnessReport
 from transformer_cli.evaluation.classification import ClassReport
+from transformer_cli.evaluation.extra_reports import ExtraReport
 from transformer_cli.evaluation.metrics import Score, SentenceScores, Translations
 from transformer_cli.evaluation.translation import PartResults
 from transformer_cli.evaluation.word_labels import WordReport
@@ -24,7 +24,7 @@ class Provenance:
     search: str | None = None  # signature of the search that made the translations, with its engine and model
     model_sha256: Sequence[str] = ()  # of the model's files
     sentences: Mapping[str, object] = field(default_factory=dict)  # the file with the scores of each line, signatures
-    robustness: RobustnessReport | None = None
+    extra: Mapping[str, ExtraReport] = field(default_factory=dict)  # other reports, by name
 
     def headline(self) -> str:
         what = f"hypotheses {self.hypotheses}" if self.model is None else self.model
@@ -41,7 +41,7 @@ class Provenance:
             "hypotheses": file,
             **search,
             **({"sentence_scores": self.sentences} if self.sentences else {}),
-            **({"robustness": self.robustness.as_dict()} if self.robustness else {}),
+            **{name: report.as_dict() for name, report in self.extra.items()},
         }
 
 

@@ -142,7 +142,9 @@ def vocabularies(header: Header) -> dict[str, Any]:
 def model_lines(facts: Mapping[str, Any]) -> list[Row]:
     config = facts["config"]
     is_translator = facts["data"].get("task", "translation") == "translation"
-    rows = [("languages", direction(facts))] if is_translator else [("language", described(facts["source_lang"]))]
+    rows = (
+        [("languages", direction(facts))] if is_translator else [("language", described_language(facts["source_lang"]))]
+    )
     rows += [("architecture", architecture(config)), ("options", options(config)), ("vocabulary", vocabulary(facts))]
     if facts.get("labels"):
         name = "labels" if config["name"] == "tagger" else "classes"
@@ -157,7 +159,7 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
 
 
 def direction(facts: Mapping[str, Any]) -> str:
-    return f"{described(facts['source_lang'])} → {described(facts['target_lang'])}"
+    return f"{described_language(facts['source_lang'])} → {described_language(facts['target_lang'])}"
 
 
 def architecture(config: Mapping[str, Any]) -> str:
@@ -255,7 +257,7 @@ def counted(number: object) -> str:
     return f"{number:,}" if is_whole(number) else UNKNOWN
 
 
-def described(code: str) -> str:
+def described_language(code: str) -> str:
     """`German (de)`, of several languages `German (de) and French (fr)`; a code alone where its name is not known."""
     names = [(one, language_name(one)) for one in languages_of(code)]
     return " and ".join(one if name is None else f"{name} ({one})" for one, name in names)

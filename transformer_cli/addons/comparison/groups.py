@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from transformer_cli.addons.comparison.results import ConfigDifference, GroupComparison, GroupScore, MetricComparison
+from transformer_cli.addons.comparison.results import ConfigDifference, GroupComparison, GroupScore
+from transformer_cli.evaluation.significance import MetricComparison
 
 # What may differ between the runs of a group: the seed, and where they lie and are computed.
 FREE = ("seed", "name", "runs", "resume", "force", "device", "data.root", "data.cache", "data.verify")

@@ -8,14 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from transformer_cli.addons.comparison import charts
-from transformer_cli.addons.comparison.results import (
-    Breakdown,
-    Comparison,
-    Curve,
-    MetricComparison,
-    PairedResult,
-    Sentence,
-)
+from transformer_cli.addons.comparison.results import Breakdown, Comparison, Curve, Sentence
 from transformer_cli.addons.comparison.verdicts import (
     Finding,
     Verdict,
@@ -27,6 +20,7 @@ from transformer_cli.addons.comparison.verdicts import (
 )
 from transformer_cli.addons.comparison.word_diff import Mark, Stretch, mark_differences
 from transformer_cli.addons.pages.document import document, escaped
+from transformer_cli.evaluation.significance import MetricComparison, PairedResult
 
 NOTHING = "–"  # in a cell without a value
 _KINDS = {"translations": "file of translations"}

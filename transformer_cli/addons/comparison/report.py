@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from transformer_cli.addons.comparison.results import Comparison, GroupComparison, MetricComparison, PairedResult
+from transformer_cli.addons.comparison.results import Comparison, GroupComparison
+from transformer_cli.evaluation.significance import MetricComparison, PairedResult
 
 LEVEL = 0.05
 

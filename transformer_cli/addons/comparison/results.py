@@ -6,6 +6,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from transformer_cli.evaluation.significance import MetricComparison
+
 
 @dataclass(frozen=True)
 class System:
@@ -18,43 +20,6 @@ class System:
     search: str | None = None  # signature of the search that made them; None of a file
     model_hash: str | None = None
     group: str | None = None  # the runs of one config with other seeds have the same one
-
-
-@dataclass(frozen=True)
-class SystemScore:
-    """The score of one system, with the 95 % confidence interval of bootstrap resamples of the test set."""
-
-    score: float
-    mean: float  # of the resamples
-    half_width: float  # the interval is mean ± half_width, as sacrebleu prints it
-
-
-@dataclass(frozen=True)
-class PairedResult:
-    """Of a system against the baseline: p-values of two-sided tests, whose null hypothesis is that both are equal."""
-
-    difference: float  # score of the system minus that of the baseline
-    p_bootstrap: float | None  # paired bootstrap resampling (Koehn 2004); None where it was not asked for
-    p_randomization: float | None  # approximate randomization (Riezler and Maxwell 2005), as sacrebleu counts it
-    # As Riezler and Maxwell count it: with the trials whose difference is just the observed one. sacrebleu leaves them
-    # out, so that a difference in one line, which every trial keeps or turns round, has a p-value near 0 there.
-    p_with_ties: float | None = None
-
-    def is_significant(self, level: float = 0.05) -> bool:
-        """Whether every test that was made has a p-value below `level`."""
-        values = [p for p in (self.p_bootstrap, self.p_randomization, self.p_with_ties) if p is not None]
-        return bool(values) and max(values) < level
-
-
-@dataclass(frozen=True)
-class MetricComparison:
-    """One metric, by system."""
-
-    name: str  # as in a table: BLEU, chrF2++
-    signature: str  # with seed and number of resamples
-    higher_is_better: bool
-    scores: Sequence[SystemScore]
-    against_baseline: Sequence[PairedResult | None]  # None of the baseline itself
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from transformer_cli.addons.comparison.results import Comparison, GroupComparison, MetricComparison
+from transformer_cli.addons.comparison.results import Comparison, GroupComparison
+from transformer_cli.evaluation.significance import MetricComparison
 
 
 class Finding(Enum):

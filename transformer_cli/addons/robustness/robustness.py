@@ -4,8 +4,10 @@ Each row of its table is one perturbation of the same lines of a test set. Two t
 seed, test set and number of lines are the same.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from random import Random
 
 from transformer_cli.addons.robustness.perturbations import PERTURBATIONS, Perturbation, Perturbed, perturbed
@@ -13,6 +15,9 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.quality import repeats_itself
 from transformer_cli.evaluation.metrics import METRICS, MetricSettings, Score, Translations
 from transformer_cli.evaluation.text_statistics import is_copy
+from transformer_cli.files import wrap_os_errors, write_whole
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.locate import ROBUSTNESS_FILE
 
 VERSION = 3  # of the perturbations and of how they are compared: another one gives other numbers
 PLAIN = "plain"
@@ -109,6 +114,16 @@ class RobustnessReport:
             shares = [f"{row.name} {_percent(n, row.n_lines)}" for row, n in counts.items() if n]
             found.append(f"{name}: {', '.join(shares) or 'none'}")
         return [found[0], "; ".join(found[1:])]
+
+    def keep(self, run_dir: Path, provenance: Mapping[str, object]) -> None:
+        """What `tfm train` does with it: robustness.json has the table, for people, programs and the model card."""
+        file = run_dir / ROBUSTNESS_FILE
+        facts = {name: provenance[name] for name in ("test_set", "search", "model_sha256")}
+        content = json.dumps({**facts, **self.as_dict()}, indent=1)
+        with wrap_os_errors(file, "save the robustness of the model"):
+            write_whole(file, f"{content}\n".encode())
+        for line in self.short_lines():
+            LOGGER.info("%s", line)
 
 
 def make_suite(

@@ -4,7 +4,7 @@ Models that do not translate have modules of their own, and so have translations
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,8 +15,6 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from transformer_cli.addons.robustness.evaluate_robustness import log_robustness, measure_robustness
-from transformer_cli.addons.robustness.robustness import RobustnessReport
 from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.commands.evaluate_file import (
@@ -47,6 +45,7 @@ from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, TfmError
+from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport
 from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.search_signature import search_name, search_signature
@@ -172,11 +171,11 @@ class TestOutcome:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The scores of a test set, and what measures the robustness on it, which takes long."""
+    """The scores of a test set, and what measures the other reports on it, which takes long."""
 
     report: Report
     hypotheses: list[str]
-    measure_robustness: Callable[[], RobustnessReport | None]
+    extra: Mapping[str, Callable[[], ExtraReport | None]]
 
 
 def evaluate_set(
@@ -211,18 +210,24 @@ def evaluate_set(
         test.name, len(hypotheses), saved_as.file if saved_as else None, names, search, hashes, sentences
     )
     languages = settings_of("").source_lang, settings_of("").target_lang
-    n_lines, seed = config.robustness_lines, config.seed
-    measure = partial(measure_robustness, translator, test, hypotheses, languages=languages, n_lines=n_lines, seed=seed)
-    return Evaluated(Report(results, provenance), hypotheses, measure)
+    settings = {"languages": languages, "n_lines": config.robustness_lines, "seed": config.seed}
+    extra = {
+        name: partial(EXTRA_REPORTS[name], translator, test, hypotheses, **settings) for name in extra_reports(config)
+    }
+    return Evaluated(Report(results, provenance), hypotheses, extra)
+
+
+def extra_reports(config: EvaluateConfig) -> list[str]:
+    """The other reports that are asked for."""
+    return ["robustness"] if config.robustness else []
 
 
 def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: Path | None = None) -> None:
-    """Print scores, and the table of the robustness suite; of a run that was just trained the table is saved in it."""
+    """Print scores, and the other reports; those of a run that was just trained are kept in it."""
     reports = [one.report for one in evaluated]
-    if config.robustness and config.json:
+    if config.json:
         reports = [
-            replace(one.report, provenance=replace(one.report.provenance, robustness=one.measure_robustness()))
-            for one in evaluated
+            replace(one.report, provenance=replace(one.report.provenance, extra=measured(one))) for one in evaluated
         ]
     print_reports(reports, as_json=config.json)
     if config.json:
@@ -230,13 +235,19 @@ def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: 
     for report in reports:
         if report.provenance.hypotheses is not None:
             LOGGER.info("translations: %s", report.provenance.hypotheses)
-    for one in evaluated if config.robustness else ():  # after the scores
-        robustness = one.measure_robustness()
-        if robustness is not None and trained_in is not None:
-            log_robustness(robustness, one.report.provenance, trained_in)
-        elif robustness is not None:
-            where = [f"{one.report.provenance.test_set}:"] if len(evaluated) > 1 else []
-            print("\n".join([*where, *robustness.lines()]), flush=True)
+    for one in evaluated:  # after the scores
+        for extra in measured(one).values():
+            if trained_in is not None:
+                extra.keep(trained_in, one.report.provenance.facts())
+            else:
+                where = [f"{one.report.provenance.test_set}:"] if len(evaluated) > 1 else []
+                print("\n".join([*where, *extra.lines()]), flush=True)
+
+
+def measured(evaluated: Evaluated) -> dict[str, ExtraReport]:
+    """The other reports of a test set, but for those that have nothing to say."""
+    found = {name: measure() for name, measure in evaluated.extra.items()}
+    return {name: report for name, report in found.items() if report is not None}
 
 
 def translate(translator: Translator, test: TestSet) -> list[str]:
