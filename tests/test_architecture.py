@@ -94,29 +94,7 @@ def test_imports_point_one_way() -> None:
     for path in MODULES:
         here = places[package_of(name_of(path))]
         up |= {(name_of(path), module) for module in imported_modules(path) if places[package_of(module)] < here}
-    assert up == LEFT
-
-
-# Imports of add-ons by the core that are still there.
-LEFT = {
-    ("api", "addons.interop.conversions"),
-    ("api", "addons.interop.exported"),
-    ("api", "addons.interop.locate"),
-    ("commands.average.run", "addons.interop.locate"),
-    ("commands.evaluate.run", "addons.robustness.evaluate_robustness"),
-    ("commands.evaluate.run", "addons.robustness.robustness"),
-    ("commands.evaluate_file", "addons.comparison.keys"),
-    ("commands.inspect.run", "addons.interop.export_file"),
-    ("commands.inspect.run", "addons.interop.model_card"),
-    ("commands.open_translator", "addons.interop.exported"),
-    ("commands.saved_outputs", "addons.interop.exported"),
-    ("commands.saved_outputs", "addons.interop.locate"),
-    ("commands.score.run", "addons.interop.locate"),
-    ("commands.translate.run", "addons.documents.translate_document"),
-    ("evaluation.report", "addons.robustness.robustness"),
-    ("evaluation.significance", "addons.comparison.results"),
-    ("training.initialisation", "addons.interop.locate"),
-}
+    assert up == set()
 
 
 def addon_of(module: str) -> str:
