@@ -14,9 +14,9 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import InitConfig, LoraConfig, ScheduleConfig, TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.runs import read_config
 from transformer_cli.training import plan
 from transformer_cli.training.plan import plan_run, plan_warnings
-from transformer_cli.training.run_directory import read_config
 
 FILES = ["data=files", "data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
 NOAM = ("noam", None, "auto", 10)  # of recipe/files.yaml: name, rate, warm-up, patience

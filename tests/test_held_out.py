@@ -11,8 +11,8 @@ from tests.forked import Ran, run
 from tests.test_hints import FILES, TRAIN, TRANSLATION, classified, spoken, tagged, translated
 from tests.toy_run import prepared
 from transformer_cli.data.corpus import ParallelText, TextPart
-from transformer_cli.training import held_out
-from transformer_cli.training.held_out import HELD_OUT_FILE, HeldOut, read_held_out, write_held_out
+from transformer_cli.evaluation import held_out
+from transformer_cli.evaluation.held_out import HELD_OUT_FILE, HeldOut, read_held_out, write_held_out
 
 SHORT = ["train.max_steps=6", "train.eval_every=6", "train.save_every=6", "data.cache=cache"]
 LANGUAGES = ["data.source_lang=en", "data.target_lang=xx"]

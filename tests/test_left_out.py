@@ -16,8 +16,8 @@ from tests.toy_run import prepared as toy_prepared
 from transformer_cli.cli import main
 from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
 from transformer_cli.data.prepare import Prepared, prepare, prepared_of
-from transformer_cli.training.held_out import LEFT_OUT_FILE, read_left_out, write_held_out
-from transformer_cli.training.run_directory import read_config
+from transformer_cli.evaluation.held_out import LEFT_OUT_FILE, read_left_out, write_held_out
+from transformer_cli.models.runs import read_config
 
 WORDS = ["café", "naïve", "señor", "über", "rôle", "fête", "même", "hôtel"]
 

@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 from tests.toy_run import CPU, config, metrics, run, run_until, sha256, tokenizers
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.runs import read_config
 from transformer_cli.training.optimizers import OPTIMIZERS, OptimizerKind, build_optimizer
-from transformer_cli.training.run_directory import open_run, read_config, write_config
+from transformer_cli.training.run_directory import open_run, write_config
 from transformer_cli.training.schedules import SCHEDULES, Schedule, ScheduleKind, build_schedule
 from transformer_cli.training.state import check_components
 from transformer_cli.training.trainer import Trainer

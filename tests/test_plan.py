@@ -19,11 +19,12 @@ from transformer_cli.data.checks.findings import Report
 from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.runs import read_config
 from transformer_cli.training import dry_run as trial
 from transformer_cli.training import plan, run_directory, writers
 from transformer_cli.training.plan import limited, plan_warnings, planned
 from transformer_cli.training.result import TrainResult
-from transformer_cli.training.run_directory import chosen_before, open_run, read_config, run_folder, with_values
+from transformer_cli.training.run_directory import chosen_before, open_run, run_folder, with_values
 from transformer_cli.training.writers import Recorder
 
 LINEAR = ScheduleConfig(name="linear", lr=0.01, warmup_steps=1)

@@ -19,7 +19,7 @@ from transformer_cli.config.overrides import parse_override, values_of
 from transformer_cli.config.text_values import override_as_written, takes_text
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import named_sets
-from transformer_cli.training.run_directory import read_config
+from transformer_cli.models.runs import read_config
 
 # What YAML 1.1, YAML 1.2 or Hydra take for a truth value, a number, a time or a date.
 NO_TEXT = [

@@ -19,7 +19,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MODEL_FILE, ModelFile
 from transformer_cli.models.locate import named
-from transformer_cli.training.run_directory import run_of
+from transformer_cli.models.runs import run_of
 
 Scored = ModelFile | Exported
 LONGEST_NAME = 200  # bytes: names of files have at most 255

@@ -19,12 +19,12 @@ from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, dev_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import TfmError
+from transformer_cli.evaluation.held_out import plain_text, read_held_out, text_of
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED
-from transformer_cli.training.held_out import plain_text, read_held_out, text_of
+from transformer_cli.models.runs import read_config, run_of
 from transformer_cli.training.initialisation import Initial
-from transformer_cli.training.run_directory import read_config, run_of
 from transformer_cli.training.validation import LABELS, DevScores, Validator, make_validator
 
 OLD_DEV_FILE = "old_dev.json"

@@ -27,15 +27,16 @@ from transformer_cli.data.pairs import texts_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError, TfmError
+from transformer_cli.evaluation.held_out import read_left_out, to_leave_out
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import KINDS, ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model, model_at
+from transformer_cli.models.runs import run_of
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
-from transformer_cli.training.held_out import read_left_out, to_leave_out
 from transformer_cli.training.resuming import AUTO
-from transformer_cli.training.run_directory import run_folder, run_name, run_of
+from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
 OWN = ("dropout", "attention_dropout", "activation_dropout", "layer_drop", "pooling", "convolution", "n_segments")

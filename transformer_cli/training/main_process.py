@@ -20,6 +20,7 @@ from transformer_cli.errors import (
     TfmError,
     quoted,
 )
+from transformer_cli.evaluation.held_out import write_held_out
 from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.inference.batch_invariance import check_batch_invariance
@@ -28,12 +29,12 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
 from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.models.runs import read_config
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.batch_size import with_batch_size
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
 from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
-from transformer_cli.training.held_out import write_held_out
 from transformer_cli.training.initialisation import identity, initial_weights, named_model, warn_if_changed
 from transformer_cli.training.length_penalty import Tried, choose
 from transformer_cli.training.pictures import attention_picture
@@ -50,7 +51,7 @@ from transformer_cli.training.resuming import (
     require_room,
     warn_of_other_environment,
 )
-from transformer_cli.training.run_directory import LOG_FILE, read_config, write_config
+from transformer_cli.training.run_directory import LOG_FILE, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import ends_at_max_steps
 from transformer_cli.training.signals import StopNow

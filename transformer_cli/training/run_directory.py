@@ -11,20 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from transformer_cli.config.compose import from_plain, to_plain, to_yaml
+from transformer_cli.config.compose import to_plain, to_yaml
 from transformer_cli.config.difference import flattened
 from transformer_cli.config.renamed import RENAMED_KEYS
-from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
 from transformer_cli.files import follow, locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE, ModelFile
+from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.resuming import AUTO, log_changes
 from transformer_cli.training.schedules import ends_at_max_steps
 
-CONFIG_FILE, LOCK_FILE, OWNER_FILE, LOG_FILE = "config.yaml", ".lock", ".owner", "tfm.log"
+LOCK_FILE, OWNER_FILE, LOG_FILE = ".lock", ".owner", "tfm.log"
 OPEN = (None, AUTO)
 Config = TypeVar("Config", bound=TrainConfig)
 
@@ -201,11 +201,6 @@ def write_config(config: TrainConfig, folder: Path) -> None:
         write_whole(folder / CONFIG_FILE, to_yaml(config).encode())
 
 
-def run_of(path: Path) -> Path | None:
-    """The run directory that a model file or a checkpoint lies in, if it lies in one."""
-    return next((folder for folder in path.parents[:3] if (folder / CONFIG_FILE).is_file()), None)
-
-
 @contextmanager
 def _owned(folder: Path) -> Iterator[None]:
     """Hold the run directory's lock, with the name of this process beside it."""
@@ -250,20 +245,6 @@ def label_smoothing_of(model: ModelFile, path: Path) -> float | None:
         with suppress(CheckpointError):
             found = read_config(folder).train.label_smoothing
     return float(found) if isinstance(found, float | int) and 0 <= found < 1 else None
-
-
-def read_config(folder: Path) -> TrainConfig:
-    """The config that a run was started with. Raises CheckpointError."""
-    file = folder / CONFIG_FILE
-    if not file.exists():
-        raise CheckpointError(f"{file}: is missing. Restore it, or go on all the same with force=true")
-    try:
-        config: TrainConfig = from_plain(TrainConfig, read_as_written(file))
-    except ConfigError as error:
-        raise CheckpointError(
-            f"{file}: not the config of a run ({error}). Restore it, or choose another name="
-        ) from error
-    return config
 
 
 def _fixed(config: TrainConfig) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from transformer_cli.extras import imported
 from transformer_cli.models.build import Model
 from transformer_cli.models.file import read_model
 from transformer_cli.models.locate import locate_model
+from transformer_cli.models.runs import run_of
 from transformer_cli.text_io import check_output, open_output
-from transformer_cli.training.run_directory import run_of
 
 
 def draw_positions(config: AttentionConfig, form: str) -> None:

@@ -32,7 +32,7 @@ from transformer_cli.evaluation.tokenization import tokenizer_in
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.exported import Exported
-from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
+from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
 
 MOST_LINES = 500_000  # of a training text in which words are counted, spread over all of it
 

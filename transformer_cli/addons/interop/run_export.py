@@ -23,8 +23,8 @@ from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, refuse_plugin, require
 from transformer_cli.models.locate import locate_model
+from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
 from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.run_directory import CONFIG_FILE, read_config, run_of
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.models.runs import read_config, run_of
 from transformer_cli.training.result import TrainResult
-from transformer_cli.training.run_directory import read_config, run_of
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model, write_model
 from transformer_cli.models.locate import locate_models, newest_run, refuse_export
+from transformer_cli.models.runs import run_of
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
-from transformer_cli.training.run_directory import run_of
 
 NOT_OF_THE_WEIGHTS = ("preset", "dropout", "attention_dropout", "activation_dropout", "layer_drop")
 

@@ -46,6 +46,7 @@ from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, TfmError
 from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport
+from transformer_cli.evaluation.held_out import HELD_OUT_FILE, read_held_out
 from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.search_signature import search_name, search_signature
@@ -56,9 +57,8 @@ from transformer_cli.languages import iso_639_1
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model
+from transformer_cli.models.runs import read_config, run_of
 from transformer_cli.text_io import check_output
-from transformer_cli.training.held_out import HELD_OUT_FILE, read_held_out
-from transformer_cli.training.run_directory import read_config, run_of
 
 # What reports on models that do not translate: `run` for `tfm evaluate`, `report_training` for the end of `tfm train`.
 OTHER_KINDS = {
