@@ -22,6 +22,7 @@ from transformer_cli.config.data import DataConfig, Download, OnBad, Task
 from transformer_cli.config.yaml_files import config_dir, read_yaml
 from transformer_cli.data.corpus import ParallelText, Splits, hold_out, input_files, load_splits, load_text
 from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.model_test_sets import named_test_set, own_corpus
 from transformer_cli.logs import LOGGER
 
 CORPORA = sorted(path.stem for path in (Path(__file__).parent.parent / "configs" / "data").glob("*.yaml"))

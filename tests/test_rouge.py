@@ -9,7 +9,6 @@ import pytest
 
 from tests.test_metrics import noised
 from transformer_cli.cli import main
-from transformer_cli.commands.evaluate_file import language_of
 from transformer_cli.data.demo_summaries import generate
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.evaluation.metrics import (
@@ -19,6 +18,7 @@ from transformer_cli.evaluation.metrics import (
     Translations,
     sentence_scores,
 )
+from transformer_cli.evaluation.test_sets import language_of_file
 from transformer_cli.evaluation.translation import prepare_metrics
 
 ENGLISH = MetricSettings(source_lang="en", target_lang="en")
@@ -115,4 +115,4 @@ def test_evaluate_and_compare_know_them(
 )
 def test_only_an_ending_that_can_be_a_language_is_one(name: str, language: str) -> None:
     """The stemmer is for English, and for text of which the language is unknown."""
-    assert language_of(name) == language
+    assert language_of_file(name) == language

@@ -14,7 +14,6 @@ from tests.contract import run
 from tests.test_prepare import SOURCES, TARGETS, ids_of, prepared_folders, texts, write
 from tests.toy_translator import PLAIN, random_model, sentences, toy_tokenizer, translator_of
 from tests.toy_translator import texts as translations
-from transformer_cli.commands.saved_outputs import language_of_lines
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.tags import language_of, languages_named
@@ -29,6 +28,7 @@ from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError
+from transformer_cli.evaluation.saved import language_of_lines
 from transformer_cli.models.file import ModelFile, model_pieces, unpack_model
 
 TAGS = ["<2fr>", "<2de>", "<bt>"]

@@ -7,18 +7,10 @@ from pathlib import Path
 from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.addons.comparison.measure import Background, TestText
 from transformer_cli.addons.comparison.results import System
-from transformer_cli.addons.comparison.run_compare import check_line_counts, settings_for, test_set_of
 from transformer_cli.addons.comparison.runs import flat, read_curves
+from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
 from transformer_cli.api import Opened, open_models
-from transformer_cli.commands.evaluate.run import (
-    kept_test,
-    named_test_set,
-    own_corpus,
-    sets_for,
-    translate,
-)
-from transformer_cli.commands.evaluate_file import TestSet
-from transformer_cli.commands.saved_outputs import Scored, language_of_lines
+from transformer_cli.commands.evaluate.run import kept_test, named_test_set, own_corpus, sets_for, translate
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.tags import languages_of, tags_in
 from transformer_cli.data.lines import Lines
@@ -27,7 +19,10 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings
+from transformer_cli.evaluation.model_test_sets import kept_test, named_test_set, own_corpus, sets_for
+from transformer_cli.evaluation.saved import Scored, language_of_lines
 from transformer_cli.evaluation.search_signature import search_signature
+from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.evaluation.tokenization import tokenizer_in
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device

@@ -6,8 +6,6 @@ Files of translations need no model, and no torch; models are opened and asked i
 import json
 import os
 import sys
-from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 from transformer_cli.addons.comparison.keys import CompareConfig
@@ -15,13 +13,19 @@ from transformer_cli.addons.comparison.measure import Background, Measures, Test
 from transformer_cli.addons.comparison.report import as_dict, text_lines
 from transformer_cli.addons.comparison.results import Comparison, System
 from transformer_cli.addons.comparison.systems import is_model, read_translations, short_names
-from transformer_cli.commands.evaluate_file import TestSet, language_of, named_test_sets, raw_test_set, tokens_for
+from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
 from transformer_cli.config.data import Task
-from transformer_cli.data.lines import Lines, read_lines, shown
+from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.tags import split_tags
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings
 from transformer_cli.evaluation.significance import Resampling
+from transformer_cli.evaluation.test_sets import (
+    TestSet,
+    language_of_file,
+    raw_test_set,
+    reference_files,
+)
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.evaluation.translation import check_metrics, prepare_metrics
 from transformer_cli.logs import LOGGER
@@ -52,8 +56,9 @@ def run(config: CompareConfig) -> None:
         ]
         background = Background()
     else:
-        models = import_module("transformer_cli.addons.comparison.compare_models")
-        systems, test, settings, background = models.translated(config, names, files)
+        from transformer_cli.addons.comparison.compare_models import translated
+
+        systems, test, settings, background = translated(config, names, files)
     warn_of_script(test.references, settings.tokens, where=test.name, key="--tokenize ")
     comparison = compare(systems, test, settings, measures, background)
     if config.json:
@@ -109,32 +114,14 @@ def page_file(config: CompareConfig) -> str | None:
 # ---- Test sets
 
 
-def test_set_of(config: CompareConfig) -> TestSet | None:
-    """The test set that is named on the command line, by files or as one of sacrebleu; None where it is a corpus."""
-    if config.test_set is not None:
-        if config.languages is None:
-            raise ConfigError(f"--languages: not given. Say the direction of --test-set {config.test_set}, as en-de")
-        return named_test_sets([config.test_set], config.languages)[0]
-    if config.reference is None:
-        return None
-    sources = [] if config.source is None else [read_lines(Path(config.source))]
-    references = [read_lines(Path(file)) for file in reference_files(config)]
-    first, *others = [*sources, *references]
-    for other in others:
-        check_line_counts(other, len(first), first.name)
-    name = ", ".join(Path(file).name for file in ([config.source] if config.source else reference_files(config)))
-    return TestSet(name, sources[0].texts if sources else [], [lines.texts for lines in references])
-
-
-def reference_files(config: CompareConfig) -> list[str]:
-    return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference or []]
-
-
 def test_of_files(config: CompareConfig, files: dict[str, Lines]) -> tuple[TestText, MetricSettings]:
     """The test set for translations that are all in files, and the settings of its languages."""
     test = test_set_of(config)
     if test is not None:
-        languages = test.languages or (language_of(config.source), language_of((reference_files(config) or [""])[0]))
+        languages = test.languages or (
+            language_of_file(config.source),
+            language_of_file((reference_files(config) or [""])[0]),
+        )
     elif config.data is not None:
         if config.data.task is not Task.translation:
             raise ConfigError(f"data={config.data.name}: has no translations. Choose parallel text")
@@ -149,30 +136,8 @@ def test_of_files(config: CompareConfig, files: dict[str, Lines]) -> tuple[TestT
     return TestText(test.name, test.references, test.sources), settings_for(config, test, languages)
 
 
-def settings_for(
-    config: CompareConfig, test: TestSet, languages: tuple[str, str], *, of_model: str | None = None
-) -> MetricSettings:
-    """`languages` are those of source and target; `of_model` is the tokenizer that the corpus of a model was given."""
-    targets = [part.target_lang for part in test.parts] or [languages[1]]
-    tokens = list(dict.fromkeys(tokens_for(config, target, of_model=of_model) for target in targets))
-    used = tokens[0]
-    if len(tokens) > 1:
-        listed = " and ".join(dict.fromkeys(one.bleu for one in tokens))
-        missing = f"its languages take the tokenizers {listed}, so there is no BLEU of all of them together"
-        used = replace(used, missing=missing)
-    return MetricSettings(used, *languages, CometSettings.of(config.comet, config.device))
-
-
-def check_line_counts(lines: Lines, n_lines: int, where: str) -> None:
-    """Raise DataError unless a file has one line for each of the test set."""
-    if len(lines) != n_lines:
-        raise DataError(
-            f"{lines.name}: has {len(lines):,} lines, {where} {n_lines:,}, so nothing is compared."
-            " Make line n of one the translation of line n of the other"
-        )
-
-
 def write_page(comparison: Comparison, name: str, *, replace: bool) -> None:
-    render = import_module("transformer_cli.addons.comparison.page").render  # which only a page needs
+    from transformer_cli.addons.comparison.page import render  # which only a page needs
+
     with open_output(name, replace=replace) as sink:
         sink.write(render(comparison).encode())

@@ -17,6 +17,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.evaluation.model_test_sets import kept_test, load_test, own_corpus
 from transformer_cli.evaluation.perplexity import TextScores, text_scores
 from transformer_cli.evaluation.scoring import refuse_beyond_table, warn_longer
 from transformer_cli.inference.precision import in_precision

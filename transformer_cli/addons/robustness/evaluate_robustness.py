@@ -5,8 +5,8 @@ import sys
 from tqdm import tqdm
 
 from transformer_cli.addons.robustness.robustness import RobustnessReport, make_suite, robustness_report
-from transformer_cli.commands.evaluate_file import TestSet
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.logs import LOGGER
 
 

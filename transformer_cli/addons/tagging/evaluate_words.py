@@ -10,8 +10,6 @@ import torch
 
 from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.commands.evaluate.run import labelled_text
-from transformer_cli.commands.evaluate_file import TestSet
-from transformer_cli.commands.saved_outputs import Place, default_place, place_to_save, save
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
@@ -20,7 +18,10 @@ from transformer_cli.data.readers.conll import is_conllu, trained_columns
 from transformer_cli.data.words import split_words
 from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.entities import are_bio, warn_not_bio
+from transformer_cli.evaluation.model_test_sets import labelled_text
 from transformer_cli.evaluation.report import Provenance, print_classes
+from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
+from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.evaluation.usable import single_answer
 from transformer_cli.evaluation.word_labels import MostFrequent, WordReport, word_accuracy, word_report
 from transformer_cli.inference.batch_size import BatchTokens

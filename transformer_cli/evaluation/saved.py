@@ -9,17 +9,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from transformer_cli.commands.evaluate.keys import EvaluateConfig
-from transformer_cli.commands.evaluate_file import TestSet, reference_files
 from transformer_cli.config.tags import language_of
 from transformer_cli.data.tags import split_tags
+from transformer_cli.evaluation.test_sets import TestSet, reference_files
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MODEL_FILE, ModelFile
 from transformer_cli.models.locate import named
 from transformer_cli.models.runs import run_of
+from transformer_cli.text_io import check_output
 
 Scored = ModelFile | Exported
 LONGEST_NAME = 200  # bytes: names of files have at most 255
@@ -87,6 +89,23 @@ def default_place(
         LOGGER.info("%s: is of another test set than this %s, or of other tags, and stays", file, test.name)
         return Place(other, sha256)
     return Place(file, sha256)
+
+
+def check_save(config: EvaluateConfig, models: Sequence[Path] = ()) -> None:
+    """Refuse a --save that would fail, or destroy a file, before a model is read."""
+    if config.save is None:
+        return
+    inputs: dict[str, str | None] = {"--source": config.source}
+    inputs |= {f"--reference {name}": name for name in reference_files(config)}
+    inputs |= {f"--checkpoint {path}": str(path) for path in models}
+    there = {flag: name for flag, name in inputs.items() if name is not None and Path(name).exists()}
+    check_output(Path(config.save), "--save", there, overwrite=config.overwrite)
+
+
+def named_files(checkpoint: Any) -> list[Path]:
+    """Those of --checkpoint that are model files, or folders with one."""
+    names = [checkpoint] if isinstance(checkpoint, str) else checkpoint or []
+    return [path for name in names for path in (Path(name), Path(name) / MODEL_FILE) if path.is_file()]
 
 
 def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> str:
