@@ -177,34 +177,15 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     from transformer_cli.config.compose import load_config
     from transformer_cli.config.fields import follow_home
     from transformer_cli.config.train import TrainConfig
-    from transformer_cli.data.prepare import prepare
-    from transformer_cli.training.initialisation import (
-        initial_tokenizers,
-        left_out_for,
-        read_initial_model,
-        with_initial_sizes,
-    )
-    from transformer_cli.training.loop import train as train_in
-    from transformer_cli.training.main_process import MainProcess
     from transformer_cli.training.ranks import Ranks
-    from transformer_cli.training.run_directory import chosen_before, open_run, with_values
+    from transformer_cli.training.run import Start, train_run
     from transformer_cli.training.signals import StopRequest
-    from transformer_cli.training.state import check_components
 
     config = overrides if isinstance(overrides, TrainConfig) else load_config("train", list(overrides))
     follow_home(config)
-    device, start = choose_device(config.device), read_initial_model(config)
-    config = with_initial_sizes(config, start)
-    check_components(config, device)
-    with open_run(config) as run_dir:
-        config = with_values(config, chosen_before(config, run_dir))
-        tokenizers = initial_tokenizers(config, start)
-        prepared = prepare(config.data, tokenizers=tokenizers, left_out=left_out_for(start))
-        for warning in prepared.warnings:
-            LOGGER.warning("%s", warning)
-        result = train_in(config, prepared, MainProcess(run_dir, Ranks(StopRequest())), device=device)
-        assert result is not None  # only a worker has none
-        return result
+    run = train_run(Start.of(config), Ranks(StopRequest()))
+    assert run is not None  # only other ranks have none
+    return run.result
 
 
 def model_names(path: str | Path | Sequence[str | Path] | None) -> str | list[str] | None:

@@ -1,6 +1,5 @@
 """`tfm train`: prepare, train or resume, and report dev and test scores."""
 
-import json
 import math
 import shlex
 from collections.abc import Iterator, Sequence
@@ -12,35 +11,23 @@ import torch
 
 from transformer_cli.commands.evaluate.run import OTHER_KINDS, report_test_set
 from transformer_cli.commands.translate.keys import TranslateConfig
-from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import MODEL_OF, Task
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.config.train import BLEU, TrainConfig, ranking_metric
 from transformer_cli.data.checks.overlap import warn_of_overlap
-from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tags import split_tags
-from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.usable import CHANCE
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER, is_first_rank
-from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.models.locate import LATEST
-from transformer_cli.training.initialisation import (
-    initial_tokenizers,
-    left_out_for,
-    read_initial_model,
-    with_initial_sizes,
-)
-from transformer_cli.training.loop import train
-from transformer_cli.training.main_process import MainProcess, Observer
-from transformer_cli.training.ranks import Ranks, join_ranks
+from transformer_cli.training.main_process import Observer
+from transformer_cli.training.ranks import join_ranks
 from transformer_cli.training.result import TrainResult
-from transformer_cli.training.run_directory import chosen_before, open_run, with_values
+from transformer_cli.training.run import Start, train_run
 from transformer_cli.training.schedules import ends_at_max_steps
 from transformer_cli.training.signals import stop_signals
-from transformer_cli.training.state import check_components
 from transformer_cli.training.validation import LABELS
-from transformer_cli.training.worker import Worker
 
 
 @dataclass(frozen=True)
@@ -69,57 +56,28 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
 
     `observe` is called with the step and the dev scores of each evaluation.
     """
-    # Before the data: a missing GPU or a misspelt name should not cost an hour of preparation.
-    device = choose_device(config.device)
-    start = read_initial_model(config)
-    config = with_initial_sizes(config, start)
-    check_components(config, device)
-    tokenizers, left_out = initial_tokenizers(config, start), left_out_for(start)
+    start = Start.of(config)
     with (
         stop_signals(speaks=is_first_rank()) as request,
-        join_ranks(request, device_type=device.type, timeout_s=config.train.rank_timeout) as ranks,
+        join_ranks(request, device_type=start.device.type, timeout_s=config.train.rank_timeout) as ranks,
     ):
-        device = ranks.local_device(device)
-        _require_same("config", json.dumps(to_plain(config)), ranks)
-        if not ranks.is_first:
-            config = with_values(config, json.loads(ranks.publish_and_wait("the run directory is ours", None)))
-            prepared = prepare(config.data, tokenizers=tokenizers, left_out=left_out)
-            tune_cpu_memory()
-            _require_same("prepared data", prepared.fingerprint, ranks)
-            train(config, prepared, Worker(ranks), device=device)
+        run = train_run(start, ranks, observe, owns_process=True)
+        if run is None:
             return None
-        with open_run(config) as run_dir:
-            chosen = chosen_before(config, run_dir)
-            ranks.publish_and_wait("the run directory is ours", json.dumps(chosen))
-            config = with_values(config, chosen)
-            prepared = prepare(config.data, progress=True, tokenizers=tokenizers, left_out=left_out)
-            tune_cpu_memory()  # not what preparing took
-            for warning in prepared.warnings:
-                LOGGER.warning("%s", warning)
-            _require_same("prepared data", prepared.fingerprint, ranks)
-            result = train(config, prepared, MainProcess(run_dir, ranks, observe), device=device)
-            assert result is not None
+        config, result = run.config, run.result
         request.note_end()
-        test_scores, unusable = _report(config, prepared, result, device)
+        test_scores, unusable = _report(config, run.prepared, result, run.device)
         for line in _next(config, result, unusable):
             LOGGER.info("%s", line)
         metric = result.metric or ranking_metric(config.train, config.data.task)
         dev_score = result.dev_score if math.isfinite(result.dev_score) else None
         return Trained(
-            run_dir,
+            run.run_dir,
             result.dev_score,
             result.step,
             {f"dev {LABELS.get(metric, metric)}": dev_score, **_in_tables(test_scores)},
             result.is_new,
             test_scores,
-        )
-
-
-def _require_same(what: str, mine: str, ranks: Ranks) -> None:
-    """Raise ConfigError on a rank that has another config or corpus than the first."""
-    if ranks.publish_and_wait(what, mine if ranks.is_first else None) != mine:
-        raise ConfigError(
-            f"rank {ranks.rank}: its {what} differ from those of rank 0. Start all ranks with one command"
         )
 
 
