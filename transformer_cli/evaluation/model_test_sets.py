@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from transformer_cli.config.commands import EvaluateConfig
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.config.commands import EvaluateConfig
-from transformer_cli.config.compare import CompareConfig
+from transformer_cli.addons.comparison.keys import CompareConfig
+from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch

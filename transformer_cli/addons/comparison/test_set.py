@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from transformer_cli.config.compare import CompareConfig
+from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.data.lines import Lines, read_lines
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import CometSettings, MetricSettings
