@@ -16,6 +16,7 @@ import yaml
 
 from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, train, tree
+from transformer_cli.config.fields import KeyInfo
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, LockedError, Stopped
@@ -319,8 +320,12 @@ def test_a_run_of_the_old_limit_of_sources_goes_on_with_it(tmp_path: Path) -> No
         assert chosen_before(toy(tmp_path), folder) == {"decode.max_source_length": 256}
 
 
+def leave_open(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
+    monkeypatch.setattr(run_directory, "key_infos", lambda _: dict.fromkeys(keys, KeyInfo("", chosen_once=True)))
+
+
 def test_what_is_left_open_is_taken_from_the_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_directory, "LEFT_OPEN", ("train.clip_norm", "data.tokenizer.vocab_size"))
+    leave_open(monkeypatch, "train.clip_norm", "data.tokenizer.vocab_size")
     left_open = toy(tmp_path)
     assert chosen_before(left_open, tmp_path / "toy") == {}  # there is no run yet
     opened(tmp_path, train=replace(config().train, clip_norm=0.5))
@@ -348,7 +353,7 @@ def test_a_run_of_a_version_without_byte_fallback_goes_on_with_its_vocabulary(tm
 def test_a_run_that_begins_with_another_one_s_checkpoint_takes_what_is_left_open_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
-    monkeypatch.setattr(run_directory, "LEFT_OPEN", ("train.clip_norm",))
+    leave_open(monkeypatch, "train.clip_norm")
     opened(tmp_path, train=replace(config().train, clip_norm=0.5))
     second = replace(toy(tmp_path), name="second", resume=str(tmp_path / named))
     assert chosen_before(second, tmp_path / "second") == {"train.clip_norm": 0.5}

@@ -13,10 +13,12 @@ class CometConfig:
         "Unbabel/wmt22-comet-da",
         "COMET model: path of a checkpoint, as NAME/checkpoints/model.ckpt, of its folder, or a name to download.",
         path=True,
+        affects="scores",
     )
     python: str | None = key(
         None,
         "Python that has the package unbabel-comet; unset: the one that runs tfm, with the extra `comet`.",
         path=True,
+        affects="place",
     )
-    trust: bool = key(False, "Load a checkpoint that can run code while it is read.")
+    trust: bool = key(False, "Load a checkpoint that can run code while it is read.", affects="place")

@@ -3,10 +3,10 @@
 import unicodedata
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from transformer_cli.config.checks import AUTO, BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
-from transformer_cli.config.fields import check_ranges, key
+from transformer_cli.config.fields import Affects, check_ranges, key, key_infos
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
 from transformer_cli.errors import ConfigError, quoted
 
@@ -25,6 +25,8 @@ BYTE_FALLBACK_FROM = 1000  # pieces: byte_fallback is on by default in vocabular
 class TokenizerConfig:
     """The SentencePiece model that is trained on the training text, or `model`."""
 
+    AFFECTS: ClassVar[Affects] = "text"
+
     model: Any = key(
         None,
         "Your own SentencePiece model, used as it is instead of one that is trained; or a list of two, of source and"
@@ -42,6 +44,7 @@ class TokenizerConfig:
         low=SMALLEST_VOCABULARY,
         high=1_000_000,
         auto=True,
+        chosen_once=True,
     )
     joint: bool = key(True, "One vocabulary for both languages; false: one for each.")
     character_coverage: float = key(
@@ -51,6 +54,7 @@ class TokenizerConfig:
         None,
         "Spell characters outside the vocabulary as UTF-8 bytes; unset: with a vocabulary of 1,000 pieces or more, but"
         " not of words.",
+        chosen_once=True,
     )
     fold_case: bool = key(False, "Lowercase the text and normalize ½, ² and full-width forms (nfkc_cf).")
     max_sentences: int = key(2_000_000, "Lines sampled from larger corpora to train the tokenizer on.", low=1)
@@ -156,6 +160,8 @@ class AugmentationConfig:
 
     The kinds are those of OpusTrainer (Bogoychev et al. 2023), each drawn apart, so that a pair may have several.
     """
+
+    AFFECTS: ClassVar[Affects] = "weights"
 
     merged: float = key(0.0, "Share of the pairs to which another pair is joined, on both sides.", low=0, high=1)
     split: float = key(
@@ -266,14 +272,17 @@ class DataConfig:
     In `train`, two files or a table are a corpus: `weights` and `temperature` set how often each is used.
     """
 
-    name: str = key("files", "What the cache and the run directory call this corpus.")
-    task: Task = key(Task.translation, "What is trained on this corpus, and so what its files hold.")
-    source_lang: str = key(REQUIRED, "Language code of the source side, as en.")
-    target_lang: str = key(REQUIRED, "Language code of the target side, as de.")
+    name: str = key(
+        "files", "What the cache and the run directory call this corpus.", affects="place", may_change=False
+    )
+    task: Task = key(Task.translation, "What is trained on this corpus, and so what its files hold.", affects="text")
+    source_lang: str = key(REQUIRED, "Language code of the source side, as en.", affects="text")
+    target_lang: str = key(REQUIRED, "Language code of the target side, as de.", affects="text")
     languages: list[str] = key(
         [],
         "Languages of the first and the second file (or column); source_lang and target_lang then choose the direction."
         " Unset: the first is the source.",
+        affects="text",
     )
     columns: list[int] = key(
         [],
@@ -281,77 +290,128 @@ class DataConfig:
         " first two); in CoNLL files, word and label (unset: the first and the last; of .conllu, 1 and 3).",
         low=0,
         high=999,
+        affects="text",
     )
     quoted: bool | None = key(
         None,
         "Fields of tables stand in quotes, as csv and spreadsheets write them, and are read without; unset: where all"
         " of a table is written so.",
+        affects="text",
     )
     header: bool | None = key(
         None,
         "Tables begin with a row that names the columns, which is left out; unset: if it names languages or columns.",
+        affects="text",
     )
     detokenize: bool = key(
-        False, "Undo the tokenization of Moses in all text (`&apos;`, `@-@`), so that models read and write plain text."
+        False,
+        "Undo the tokenization of Moses in all text (`&apos;`, `@-@`), so that models read and write plain text.",
+        affects="text",
     )
     reader: str | None = key(
-        None, "Entry of the reader registry for the format of the files; unset: by the task and the files."
+        None,
+        "Entry of the reader registry for the format of the files; unset: by the task and the files.",
+        affects="text",
     )
-    options: dict[str, Any] = key({}, "Settings of a reader that a plugin registers, by name.")
-    builtin: str | None = key(None, "Name of a built-in corpus, generated instead of read from files.")
+    options: dict[str, Any] = key(
+        {}, "Settings of a reader that a plugin registers, by name.", affects="text", entry="reader"
+    )
+    builtin: str | None = key(None, "Name of a built-in corpus, generated instead of read from files.", affects="text")
     root: str | None = key(
-        None, "Folder with the files; unset: the working folder, or that of the downloads.", path=True
+        None, "Folder with the files; unset: the working folder, or that of the downloads.", path=True, affects="place"
     )
-    downloads: list[Download] = key([], "Files to download: url, and where known size (bytes), sha256, text_sha256.")
-    train: Any = key(None, "Training text: file, table or prefix, or a list of them; see docs/data.md.", path=True)
-    dev: Any = key(None, "Development set, in the same form; unset: held out from the training text.", path=True)
-    test: Any = key(None, "Test set, in the same form; unset: held out from the training text.", path=True)
+    downloads: list[Download] = key(
+        [],
+        "Files to download: url, and where known size (bytes), sha256, text_sha256.",
+        affects="place",
+        may_change=False,
+    )
+    train: Any = key(
+        None, "Training text: file, table or prefix, or a list of them; see docs/data.md.", path=True, affects="text"
+    )
+    dev: Any = key(
+        None, "Development set, in the same form; unset: held out from the training text.", path=True, affects="text"
+    )
+    test: Any = key(
+        None, "Test set, in the same form; unset: held out from the training text.", path=True, affects="text"
+    )
     tags: list[str] = key(
         [],
         'Tags of each corpus of `train`, as ["<2de>","<2fr>"]: put before its source lines, one token each. Several are'
         ' "<2de> <bt>", none are "".',
+        affects="text",
     )
-    dev_tags: list[str] = key([], "Tags of each corpus of `dev`; needed with `tags`, if `dev` names files.")
-    test_tags: list[str] = key([], "Tags of each corpus of `test`; needed with `tags`, if `test` names files.")
-    line_tags: list[str] = key([], "Further tags, which source lines of the files begin with already.")
+    dev_tags: list[str] = key(
+        [], "Tags of each corpus of `dev`; needed with `tags`, if `dev` names files.", affects="text"
+    )
+    test_tags: list[str] = key(
+        [], "Tags of each corpus of `test`; needed with `tags`, if `test` names files.", affects="text"
+    )
+    line_tags: list[str] = key([], "Further tags, which source lines of the files begin with already.", affects="text")
     weights: list[float] = key(
-        [], "How often an epoch repeats each corpus of `train`; unset: once.", low=0.001, high=1000
+        [], "How often an epoch repeats each corpus of `train`; unset: once.", low=0.001, high=1000, affects="weights"
     )
     temperature: float = key(
         1.0,
         "Sampling temperature T of several corpora: shares are weight × tokens^(1/T); high: equal shares.",
         low=0.1,
         high=1000,
+        affects="weights",
     )
     bidirectional: bool = key(
         False,
         "Train on each pair in both directions, without tags: pre-training, after which init.from trains one direction"
         " (Ding et al. 2021).",
+        affects="text",
     )
     subword_dropout: float = key(
-        0.0, "BPE dropout (or unigram sampling's alpha): other subwords for a sentence in each epoch.", low=0, high=1
+        0.0,
+        "BPE dropout (or unigram sampling's alpha): other subwords for a sentence in each epoch.",
+        low=0,
+        high=1,
+        affects="weights",
     )
     seed: int = key(
-        1, "Seed of the held-out pairs and of the tokenizer's sample; apart from `seed`.", low=0, high=2**31 - 1
+        1,
+        "Seed of the held-out pairs and of the tokenizer's sample; apart from `seed`.",
+        low=0,
+        high=2**31 - 1,
+        affects="text",
     )
-    holdout: int = key(1000, "Pairs held out as dev, and again as test, where none is given (at most 5 % each).", low=1)
-    cache: str = key("data", "Folder for downloads and encoded corpora.", path=True)
-    verify: bool = key(False, "Hash large files again at each start, instead of comparing sizes and times.")
-    on_bad: OnBad = key(OnBad.error, "Stop at a line that is not UTF-8 or lacks columns, or skip it.")
+    holdout: int = key(
+        1000, "Pairs held out as dev, and again as test, where none is given (at most 5 % each).", low=1, affects="text"
+    )
+    cache: str = key("data", "Folder for downloads and encoded corpora.", path=True, affects="place")
+    verify: bool = key(
+        False, "Hash large files again at each start, instead of comparing sizes and times.", affects="place"
+    )
+    on_bad: OnBad = key(OnBad.error, "Stop at a line that is not UTF-8 or lacks columns, or skip it.", affects="text")
     max_length: int = key(
-        256, "Longest side of a training pair in tokens, EOS counted; longer pairs are dropped.", low=2, high=100_000
+        256,
+        "Longest side of a training pair in tokens, EOS counted; longer pairs are dropped.",
+        low=2,
+        high=100_000,
+        affects="text",
     )
     truncate_source: bool = key(
         False,
         "Truncate longer sources to max_length, in training and in translation, instead of dropping or splitting them:"
         " for summaries. recipe=summarization sets it.",
+        affects="text",
     )
     max_ratio: float = key(
-        9.0, "Length-ratio filter: training pairs with a larger ratio of longer to shorter side are dropped.", low=1
+        9.0,
+        "Length-ratio filter: training pairs with a larger ratio of longer to shorter side are dropped.",
+        low=1,
+        affects="text",
     )
-    drop_duplicates: bool = key(True, "Deduplication: drop exact repetitions of a training pair.")
+    drop_duplicates: bool = key(True, "Deduplication: drop exact repetitions of a training pair.", affects="text")
     bleu_tokenize: str | None = key(
-        None, "sacrebleu's tokenizer for BLEU on dev and test; unset: by target_lang.", choices=BLEU_TOKENIZERS
+        None,
+        "sacrebleu's tokenizer for BLEU on dev and test; unset: by target_lang.",
+        choices=BLEU_TOKENIZERS,
+        affects="scores",
+        may_change=True,
     )
     augment: AugmentationConfig = field(default_factory=AugmentationConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
@@ -517,3 +577,7 @@ class DataConfig:
         if sorted(self.languages) != sorted((source_lang, target_lang)):
             return self
         return replace(self, source_lang=source_lang, target_lang=target_lang)
+
+
+# Keys that name folders of this machine, which no shared file names.
+FOLDERS = tuple(name for name, info in key_infos(DataConfig).items() if info.affects == "place" and info.path)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from transformer_cli.config.checks import AUTO
-from transformer_cli.config.fields import check_ranges, key
+from transformer_cli.config.fields import Affects, check_ranges, key
 from transformer_cli.errors import ConfigError
 
 LARGEST_BEAM = 1000
@@ -41,6 +41,8 @@ class LongLines(Enum):
 @dataclass
 class DecodeConfig:
     """How a translation is searched for; the defaults are section 6.1 of the paper."""
+
+    AFFECTS: ClassVar[Affects] = "scores"
 
     search: str = key("beam", "Search algorithm: greedy, beam, sample, mbr, or one of a plugin.")
     beam_size: int = key(4, "Partial hypotheses that beam search keeps of each sentence.", low=1, high=LARGEST_BEAM)
@@ -80,42 +82,62 @@ class DecodeConfig:
     )
     n_samples: int = key(32, "Samples drawn for each sentence by minimum Bayes risk decoding.", low=2, high=1000)
     max_source_length: int | None = key(
-        None, "Most tokens of a source that is translated whole; unset: the longest in training.", low=2, high=100_000
+        None,
+        "Most tokens of a source that is translated whole; unset: the longest in training.",
+        low=2,
+        high=100_000,
+        chosen_once=True,
+        part="translator",
     )
     long_lines: LongLines = key(
         LongLines.auto,
         "Longer sources are split at sentence ends and the parts joined, or truncated (cut); auto: as with"
         " data.truncate_source in training.",
+        part="translator",
     )
     split_sentences: Any = key(
         AUTO,
         "Translate a line sentence by sentence; auto: if the model was trained on single sentences.",
         choices=("auto", "true", "false"),
+        part="translator",
     )
     copy_letterless: Any = key(
         AUTO,
         "Leave lines without a letter (12:30, !!!) as they are; auto: unless the training text translates such lines.",
         choices=("auto", "true", "false"),
+        part="translator",
     )
     batch_tokens: Any = key(
         AUTO,
         "Padded source tokens × beam_size of one batch; lower it to save memory. auto: 4096 on a CPU, what fits a GPU.",
         low=1,
         auto=True,
+        affects="speed",
+        may_change=False,
+        part="engine",
     )
     precision: DecodePrecision = key(
-        DecodePrecision.auto, "Number format of the model; auto: bf16 or fp16 on a GPU, fp32 elsewhere."
+        DecodePrecision.auto, "Number format of the model; auto: bf16 or fp16 on a GPU, fp32 elsewhere.", part="engine"
     )
     max_misplaced_cost: float | None = key(
-        1.5, "Nats per token that a term of --terms in an unlikely place may cost; null: any.", low=0, high=1000
+        1.5,
+        "Nats per token that a term of --terms in an unlikely place may cost; null: any.",
+        low=0,
+        high=1000,
+        part="translator",
     )
     quantize: Quantize = key(
-        Quantize.none, "Matrix products in 8-bit integers (int8), for speed on a CPU. engine=ctranslate2 only."
+        Quantize.none,
+        "Matrix products in 8-bit integers (int8), for speed on a CPU. engine=ctranslate2 only.",
+        part="engine",
     )
     batch_invariant: bool = key(
-        False, "Scores equal to the last bit whatever else is in the batch; CPU only, with one thread for each process."
+        False,
+        "Scores equal to the last bit whatever else is in the batch; CPU only, with one thread for each process.",
+        affects="rounding",
+        part="engine",
     )
-    options: dict[str, Any] = key({}, "Settings of a search that a plugin registers.")
+    options: dict[str, Any] = key({}, "Settings of a search that a plugin registers.", part="engine", entry="search")
 
     def __post_init__(self) -> None:
         if self.temperature == 0:

@@ -3,8 +3,11 @@
 import copy
 import dataclasses
 import math
-from dataclasses import dataclass
-from typing import Any, TypeVar
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Literal, TypeVar
 
 from transformer_cli.config.checks import check_number_or_auto, check_range
 from transformer_cli.environment import VARIABLE, home_followed
@@ -22,9 +25,29 @@ STRICT = "Stop at a line that is not UTF-8, instead of replacing its bytes."
 OVERWRITE = "Replace the output if it exists."
 
 
+Affects = Literal["weights", "text", "export", "scores", "rounding", "speed", "log", "place"]
+_FREE: tuple[Affects, ...] = ("export", "speed", "log", "place")  # what a resumed run may change, unless a key refuses
+
+
 @dataclass(frozen=True)
 class KeyInfo:
-    """What `tfm COMMAND --keys` prints of a key beside its type and default."""
+    """What `tfm COMMAND --keys` prints of a key beside its type and default, and what another value of it changes.
+
+    `affects` is the first of these that it changes:
+      text      the prepared text, and with it the weights; such keys are part of the key of the cache
+      weights   every update, but not the prepared text
+      export    which checkpoint is exported, but no update
+      scores    how translations are made and scored, but not the model
+      rounding  the number format or the order of sums, and so the last digits of the above
+      speed     time, memory, which random numbers dropout draws, and when a run that fails is ended
+      log       what is logged or measured beside the above
+      place     where files are and what they are called, which device computes, and which code is loaded
+    A key that does not say it is as the AFFECTS of its dataclass, an option of a plugin as the group of `options`.
+
+    A resumed run may change a key with `may_change`: unless the key says otherwise, one that affects export, speed, log
+    or place. All other keys are the identity of a run: its name is made from them, and a resume with another value is
+    refused.
+    """
 
     help: str
     low: float | None = None  # None: no range is checked here
@@ -36,6 +59,18 @@ class KeyInfo:
     flag: str = ""  # the option that is a synonym of the key, as --output
     word: bool = False  # its value may stand on the command line alone, as the text of `tfm translate "a text"`
     repeated: bool = False  # the flag or word may be given several times; so is one whose key is a list
+    affects: Affects | None = None
+    may_change: bool | None = None
+    chosen_once: bool = False  # null or auto is replaced as a run begins, and a resumed run keeps what was chosen then
+    part: str = ""  # the part of the model or of the translation that alone reads the key; empty: several do
+    entry: str = ""  # of `options`: the key beside it that names the entry of a registry whose settings these are
+
+    def resolved(self, default: Affects | None) -> "KeyInfo":
+        """The same with `affects` and `may_change`; the first is `default` where the key does not say it."""
+        affects = self.affects or default
+        return replace(
+            self, affects=affects, may_change=bool(self.may_change or (self.may_change is None and affects in _FREE))
+        )
 
 
 def key(
@@ -51,9 +86,16 @@ def key(
     flag: str = "",
     word: bool = False,
     repeated: bool = False,
+    affects: Affects | None = None,
+    may_change: bool | None = None,
+    chosen_once: bool = False,
+    part: str = "",
+    entry: str = "",
 ) -> T:
-    """A dataclass field. `low`, `high`: the range that `check_ranges` holds it to, high excluded with `below`."""
-    metadata = {"key": KeyInfo(help, low, high, below, auto, choices, path, flag, word, repeated)}
+    """A dataclass field; KeyInfo says what the arguments mean. `check_ranges` holds it to `low` and `high`."""
+    arguments = (flag, word, repeated)
+    effects = (affects, may_change, chosen_once, part, entry)
+    metadata = {"key": KeyInfo(help, low, high, below, auto, choices, path, *arguments, *effects)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -67,6 +109,44 @@ def written_name(field_name: str) -> str:
 def info_of(field: "dataclasses.Field[Any]") -> KeyInfo | None:
     """None for a field that is a group of keys."""
     return field.metadata.get("key")
+
+
+@cache
+def key_infos(schema: type) -> Mapping[str, KeyInfo]:
+    """Dotted key → its description, resolved, of each key of a dataclass and of the groups in it."""
+    hints, found = typing.get_type_hints(schema), dict[str, KeyInfo]()
+    for field in dataclasses.fields(schema):
+        name, kinds = written_name(field.name), [hints[field.name], *typing.get_args(hints[field.name])]
+        group = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        info = info_of(field) or (KeyInfo("") if group is None else None)
+        if info is not None:
+            found[name] = info.resolved(getattr(schema, "AFFECTS", None))
+        else:
+            found |= {f"{name}.{below}": one for below, one in key_infos(typing.cast(type, group)).items()}
+    return found
+
+
+def keys_that_affect(schema: type, *affects: Affects) -> list[str]:
+    """The dotted keys of a dataclass, and of the groups in it, that affect one of these."""
+    return [name for name, info in key_infos(schema).items() if info.affects in affects]
+
+
+def values_that_affect(affects: Affects, config: Any) -> dict[str, Any]:
+    """The values of the keys that affect it, by the names of their fields, in nested groups, none of which is empty."""
+    schema: type = type(config)
+    infos, found = key_infos(schema), dict[str, Any]()
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= {field.name: below} if (below := values_that_affect(affects, value)) else {}
+        elif infos[written_name(field.name)].affects == affects:
+            found[field.name] = copy.deepcopy(value)
+    return found
+
+
+def keys_of_part(schema: type, *parts: str) -> list[str]:
+    """The keys of a group that one of these parts alone reads."""
+    return [name for name, info in key_infos(schema).items() if info.part in parts]
 
 
 def check_ranges(config: Any, group: str = "") -> None:

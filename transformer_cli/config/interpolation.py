@@ -7,12 +7,13 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from transformer_cli.config.data import FOLDERS
 from transformer_cli.environment import VARIABLE, folder_named
 from transformer_cli.errors import ConfigError, quoted
 
 # Where this machine keeps its corpora: all that may come from the environment. Everything else is saved with a run or
 # a model, sent to a server, or becomes a file name, and would take the value with it.
-PLACES = ("data.root", "data.cache")
+PLACES = tuple(f"data.{name}" for name in FOLDERS)
 _REFERENCE = re.compile(r"\$\{[\w.\[\]]+\}")  # to another key
 
 

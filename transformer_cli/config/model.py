@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from transformer_cli.config.checks import check_file_name
-from transformer_cli.config.fields import check_ranges, key
+from transformer_cli.config.fields import Affects, check_ranges, key
 from transformer_cli.errors import ConfigError
 
 
@@ -74,12 +74,14 @@ class ModelConfig:
     A classifier and a tagger ignore n_decoder_layers, a language model n_encoder_layers.
     """
 
+    AFFECTS: ClassVar[Affects] = "weights"
+
     name: str = key(
         "transformer", "Entry of the model registry: transformer, classifier, tagger, decoder, or one of a plugin."
     )
-    preset: str = key("custom", "What names of run directories call this model.")
+    preset: str = key("custom", "What names of run directories call this model.", affects="place", may_change=False)
     n_encoder_layers: int = key(6, "Layers of the encoder.", low=1, high=512)
-    n_decoder_layers: int = key(6, "Layers of the decoder.", low=1, high=512)
+    n_decoder_layers: int = key(6, "Layers of the decoder.", low=1, high=512, part="decoder")
     d_model: int = key(512, "Width of every layer's output, and of the embeddings.", low=1, high=1_000_000)
     d_embedding: int | None = key(
         None,
@@ -93,11 +95,16 @@ class ModelConfig:
     d_v: int | None = key(None, "Width of a head's values; unset: d_model / n_heads.", low=1, high=1_000_000)
     d_ff: int = key(2048, "Inner width of the feed-forward layers.", low=1, high=1_000_000)
     dropout: float = key(
-        0.1, "Dropout on each sub-layer's output and on the embeddings (section 5.4).", low=0, high=1, below=True
+        0.1,
+        "Dropout on each sub-layer's output and on the embeddings (section 5.4).",
+        low=0,
+        high=1,
+        below=True,
+        part="training",
     )
-    attention_dropout: float = key(0.0, "Dropout on the attention weights.", low=0, high=1, below=True)
+    attention_dropout: float = key(0.0, "Dropout on the attention weights.", low=0, high=1, below=True, part="training")
     activation_dropout: float = key(
-        0.0, "Dropout after the activation of the feed-forward layers.", low=0, high=1, below=True
+        0.0, "Dropout after the activation of the feed-forward layers.", low=0, high=1, below=True, part="training"
     )
     layer_drop: float = key(
         0.0,
@@ -105,6 +112,7 @@ class ModelConfig:
         low=0,
         high=1,
         below=True,
+        part="training",
     )
     norm: Norm = key(
         Norm.post, "Normalization after each residual sum (post, as in the paper) or before each sub-layer (pre)."
@@ -133,21 +141,25 @@ class ModelConfig:
         Tying.three_way,
         "Shared weights: source and target embedding and output projection (three_way), the last two (decoder), the"
         " first two (source_target), none.",
+        part="decoder",
     )
     scale_embeddings: bool = key(True, "Multiply embeddings by the square root of their width (section 3.4).")
     bias: bool = key(True, "Biases in the projections of attention and in the feed-forward layers.")
-    output_bias: bool = key(False, "A bias for each entry of the vocabulary in the output layer, as in Marian.")
+    output_bias: bool = key(
+        False, "A bias for each entry of the vocabulary in the output layer, as in Marian.", part="decoder"
+    )
     norm_eps: float | None = key(
         None, "Added to the variance by the norms; unset: 1e-5, and 1e-6 with norm_kind=rms.", low=0, high=1
     )
     decoder_start: DecoderStart = key(
-        DecoderStart.bos, "First input of the decoder: the embedding of BOS, or zeros, as in Marian."
+        DecoderStart.bos, "First input of the decoder: the embedding of BOS, or zeros, as in Marian.", part="decoder"
     )
     pooling: Pooling = key(
         Pooling.first,
         "Encoder states that the output layer reads: the first token's, or the mean of all, of a text (classifier) or a"
         " word (tagger); of a text also the largest value of each column (max); of pairs also the means u and v of both"
         " texts, as u, v, the absolute value of u - v, and u * v (segments).",
+        part="classifier",
     )
     convolution: int | None = key(
         None,
@@ -155,11 +167,16 @@ class ModelConfig:
         " added to them before the encoder; unset: none.",
         low=3,
         high=99,
+        part="classifier",
     )
     n_segments: int = key(
-        1, "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.", low=1, high=2
+        1,
+        "Texts that a classifier reads together: 2 for pairs, each with its segment embedding.",
+        low=1,
+        high=2,
+        part="classifier",
     )
-    options: dict[str, Any] = key({}, "Settings of a model that a plugin registers.")
+    options: dict[str, Any] = key({}, "Settings of a model that a plugin registers.", entry="name")
 
     def __post_init__(self) -> None:
         check_file_name("model.preset", self.preset)

@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from transformer_cli.config.compose import from_plain
-from transformer_cli.config.fields import check_ranges
+from transformer_cli.config.fields import KeyInfo, check_ranges, key_infos
 from transformer_cli.config.keys import leaves
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry
@@ -29,6 +29,26 @@ def checked_options(registry: Registry[Any], name: str, given: Mapping[str, Any]
     made = getattr(getattr(from_plain(_nested(schema, group, leaf), {group: {leaf: given}}), group), leaf)
     check_ranges(made, key)
     return {field.name: getattr(made, field.name) for field in fields(schema)}
+
+
+def option_infos(registry: Registry[Any], name: str | None) -> Mapping[str, KeyInfo]:
+    """The description of each option of the entry `name`."""
+    schema = None if name is None else registry.options_of(name)
+    return {} if schema is None else key_infos(schema)
+
+
+def info_at(config: Any, key: str) -> KeyInfo:
+    """The description of a dotted key of `config`, or of an option that an entry of a registry has there."""
+    schema: type = type(config)
+    known = key_infos(schema)
+    if key in known:
+        return known[key]
+    group, _, option = key.partition(".options.")
+    holder = known.get(f"{group}.options", KeyInfo("", affects="weights"))
+    name = getattr(getattr(config, group), holder.entry) if holder.entry else None
+    registries = [one for one in Registry.with_options if one.options_key == f"{group}.options"]
+    own = next((found[option] for one in registries if option in (found := option_infos(one, name))), KeyInfo(""))
+    return own.resolved(holder.affects)
 
 
 def _refuse_no_text(key: str, value: Any, kind: Any) -> None:

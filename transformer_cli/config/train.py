@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from transformer_cli.config.checks import AUTO, check_file_name
 from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
-from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
+from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, Affects, check_ranges, key
 from transformer_cli.config.model import ModelConfig, Positions, Tying
 from transformer_cli.errors import ConfigError
 
@@ -34,6 +34,8 @@ class ScheduleConfig:
     zero after the last update, not at it.
     """
 
+    AFFECTS: ClassVar[Affects] = "weights"
+
     name: str = key("noam", "Entry of the schedule registry: noam, inverse_sqrt, cosine, …, or one of a plugin.")
     factor: float | None = key(None, "Scale of the noam schedule; required there.", low=1e-6, high=100)
     lr: Any = key(
@@ -42,12 +44,17 @@ class ScheduleConfig:
         low=1e-9,
         high=10,
         auto=True,
+        chosen_once=True,
     )
     warmup_steps: Any = key(
-        4000, "Updates of linear warm-up; auto: a tenth of the run, by noam more for a wide model.", low=1, auto=True
+        4000,
+        "Updates of linear warm-up; auto: a tenth of the run, by noam more for a wide model.",
+        low=1,
+        auto=True,
+        chosen_once=True,
     )
     decay: float | None = key(None, "Share of all updates in which the rate falls to zero. wsd only.", low=1e-3, high=1)
-    options: dict[str, Any] = key({}, "Settings of a schedule that a plugin registers.")
+    options: dict[str, Any] = key({}, "Settings of a schedule that a plugin registers.", entry="name")
 
     def __post_init__(self) -> None:
         check_ranges(self, "schedule")
@@ -71,13 +78,15 @@ class ScheduleConfig:
 class OptimizerConfig:
     """Adam's constants (section 5.3)."""
 
+    AFFECTS: ClassVar[Affects] = "weights"
+
     name: str = key("adam", "Entry of the optimizer registry: adam, adamw, muon, or one of a plugin.")
     betas: tuple[float, float] = key(
         (0.9, 0.98), "Decay rates of Adam's first and second moment.", low=0, high=1, below=True
     )
     eps: float = key(1e-9, "Added to the denominator of Adam's update.", low=0, high=1)
     weight_decay: float = key(0.0, "Weight decay of the matrices; biases and norms have none.", low=0, high=1)
-    options: dict[str, Any] = key({}, "Settings of an optimizer that a plugin registers.")
+    options: dict[str, Any] = key({}, "Settings of an optimizer that a plugin registers.", entry="name")
 
     def __post_init__(self) -> None:
         if len(self.betas) != 2:
@@ -130,21 +139,40 @@ class TrainSettings:
         "Target tokens of one update, whatever the hardware (section 5.1); auto: by the corpus.",
         low=1,
         auto=True,
+        affects="weights",
+        chosen_once=True,
     )
     max_tokens_per_microbatch: Any = key(
         8192,
         "Most tokens of one micro-batch, on either side; lower it to save memory. auto: what fits the memory.",
         low=1,
         auto=True,
+        affects="speed",
     )
     max_steps: Any = key(
-        100_000, "Updates after which training ends; auto: by max_epochs or the corpus.", low=1, auto=True
+        100_000,
+        "Updates after which training ends; auto: by max_epochs or the corpus.",
+        low=1,
+        auto=True,
+        affects="weights",
+        may_change=True,
+        chosen_once=True,
     )
     max_epochs: float | None = key(
-        None, "Passes over the training pairs after which training ends, if max_steps is not first.", low=1e-3, high=1e6
+        None,
+        "Passes over the training pairs after which training ends, if max_steps is not first.",
+        low=1e-3,
+        high=1e6,
+        affects="weights",
+        may_change=True,
     )
     label_smoothing: float = key(
-        0.1, "Probability mass spread evenly over the vocabulary (section 5.4).", low=0, high=1, below=True
+        0.1,
+        "Probability mass spread evenly over the vocabulary (section 5.4).",
+        low=0,
+        high=1,
+        below=True,
+        affects="weights",
     )
     rdrop: float = key(
         0.0,
@@ -152,6 +180,7 @@ class TrainSettings:
         " the loss (5 for translation); 0: off.",
         low=0,
         high=1000,
+        affects="weights",
     )
     simcut: float = key(
         0.0,
@@ -159,34 +188,60 @@ class TrainSettings:
         " predicted is added to the loss (3 for translation); 0: off.",
         low=0,
         high=1000,
+        affects="weights",
     )
     token_cutoff: float = key(
-        TOKEN_CUTOFF, "Probability with which simcut sets the embedding of a token to zero.", low=0, high=1
+        TOKEN_CUTOFF,
+        "Probability with which simcut sets the embedding of a token to zero.",
+        low=0,
+        high=1,
+        affects="weights",
     )
     source_word_dropout: float = key(
-        0.0, "Probability with which training sets the embedding of a source token to zero.", low=0, high=1, below=True
+        0.0,
+        "Probability with which training sets the embedding of a source token to zero.",
+        low=0,
+        high=1,
+        below=True,
+        affects="weights",
     )
-    target_word_dropout: float = key(0.0, "The same of the tokens that the decoder reads.", low=0, high=1, below=True)
+    target_word_dropout: float = key(
+        0.0, "The same of the tokens that the decoder reads.", low=0, high=1, below=True, affects="weights"
+    )
     clip_norm: float | None = key(
-        None, "Largest norm of the gradient; larger ones are scaled down. The paper clips nothing.", low=1e-6
+        None,
+        "Largest norm of the gradient; larger ones are scaled down. The paper clips nothing.",
+        low=1e-6,
+        affects="weights",
     )
     max_nonfinite_steps: int = key(
         10,
         "Consecutive updates with a loss or gradient that is not finite, and is skipped, before training stops.",
         low=1,
+        affects="speed",
     )
     rank_timeout: float = key(
-        600.0, "Seconds that the processes of one training wait for the slowest.", low=1, high=86_400
+        600.0, "Seconds that the processes of one training wait for the slowest.", low=1, high=86_400, affects="speed"
     )
-    log_every: Any = key(100, "Updates between two lines of the log.", low=1, auto=True)
-    log_seconds: float = key(30.0, "Seconds without a line in the log after which progress is logged.", low=0.1)
-    eval_every: Any = key(1000, "Updates between two evaluations on the dev set.", low=1, auto=True)
-    save_every: Any = key(1000, "Updates between two checkpoints.", low=1, auto=True)
-    eval_lines: int = key(1000, "Dev pairs translated for dev BLEU during training; the first ones.", low=1)
-    keep_last: int = key(5, "Newest checkpoints that are kept.", low=1)
-    keep_best: int = key(1, "Checkpoints with the best dev score that are kept.", low=1)
+    log_every: Any = key(
+        100, "Updates between two lines of the log.", low=1, auto=True, affects="log", chosen_once=True
+    )
+    log_seconds: float = key(
+        30.0, "Seconds without a line in the log after which progress is logged.", low=0.1, affects="log"
+    )
+    eval_every: Any = key(
+        1000, "Updates between two evaluations on the dev set.", low=1, auto=True, affects="export", chosen_once=True
+    )
+    save_every: Any = key(
+        1000, "Updates between two checkpoints.", low=1, auto=True, affects="export", chosen_once=True
+    )
+    eval_lines: int = key(
+        1000, "Dev pairs translated for dev BLEU during training; the first ones.", low=1, affects="scores"
+    )
+    keep_last: int = key(5, "Newest checkpoints that are kept.", low=1, affects="export")
+    keep_best: int = key(1, "Checkpoints with the best dev score that are kept.", low=1, affects="export")
     average_last: int = key(
-        5, "Checkpoints averaged at the end; the average is exported only if no worse on dev.", low=1
+        5, "Checkpoints averaged at the end; the average is exported only if no worse on dev.", low=1, affects="export"
     )
     ema: float | None = key(
         None,
@@ -194,6 +249,7 @@ class TrainSettings:
         low=0,
         high=1,
         below=True,
+        affects="export",
     )
     length_penalties: list[float] = key(
         [],
@@ -202,43 +258,55 @@ class TrainSettings:
         " only.",
         low=0,
         high=10,
+        affects="export",
     )
     metrics: list[str] = key(
         [BLEU],
         "Metrics of dev translations, by the Translator that `tfm translate` uses, as [bleu,chrf,ter]: spbleu, chrf++,"
         " those of a plugin.",
+        affects="log",
+        may_change=False,
     )
     best_metric: str = key(
         AUTO,
         "Dev score by which the best checkpoint is chosen: nll, accuracy (of a classifier or tagger), or a metric of"
         " translations as in `metrics`. auto: BLEU or accuracy, and the NLL where BLEU is tiny or differs by noise.",
+        affects="export",
+        may_change=False,
+        chosen_once=True,
     )
     robustness_lines: int = key(
         100,
         "Lines of the test set that are translated perturbed at the end, for robustness.json; 0: none. Translation"
         " only.",
         low=0,
+        affects="log",
     )
     patience: int | None = key(
         None,
         "Evaluations without a new best score before training stops; with best_metric=auto also without a lower NLL.",
         low=1,
+        affects="export",
     )
-    samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100)
+    samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100, affects="log")
     precision: Precision = key(
-        Precision.auto, "Number format of matrix products; auto: bf16 or fp16 on a GPU, fp32 on a CPU."
+        Precision.auto,
+        "Number format of matrix products; auto: bf16 or fp16 on a GPU, fp32 on a CPU.",
+        affects="rounding",
     )
-    profile: bool = key(False, "Trace a few updates and log where their time goes.")
+    profile: bool = key(False, "Trace a few updates and log where their time goes.", affects="log")
     sharding: Sharding = key(
         Sharding.none,
         "Divide weights, gradients and optimizer state among the ranks (full), or keep all on each (none).",
+        affects="speed",
     )
     activation_checkpointing: bool = key(
-        False, "Recompute activations in the backward pass: less memory, about a third more time."
+        False, "Recompute activations in the backward pass: less memory, about a third more time.", affects="speed"
     )
     compile: Compile = key(
         Compile.auto,
         "torch.compile by layer (default), or of the whole model with CUDA graphs (graphs); auto: long runs on a GPU.",
+        affects="speed",
     )
 
     def __post_init__(self) -> None:
@@ -273,6 +341,8 @@ def ranking_metric(settings: TrainSettings, task: Task) -> str:
 class InitConfig:
     """The model that training begins with (fine-tuning), in place of drawn weights."""
 
+    AFFECTS: ClassVar[Affects] = "weights"
+
     from_: str | None = key(
         None,
         "Model that training begins with: its tokenizers, sizes and weights (of a translator, a classifier or tagger"
@@ -302,6 +372,8 @@ class InitConfig:
 class LoraConfig:
     """Low-rank adaptation (Hu et al. 2021): W + alpha/rank · B A, of which A and B alone are trained."""
 
+    AFFECTS: ClassVar[Affects] = "weights"
+
     rank: int = key(
         0, "Rank of what is added to each projection of attention and feed-forward layers; 0: off.", low=0, high=4096
     )
@@ -322,19 +394,28 @@ class TrainConfig:
     """`tfm train`."""
 
     name: str | None = key(
-        None, "Name of the run directory; unset: made from the config, so that the same command resumes.", flag="--name"
+        None,
+        "Name of the run directory; unset: made from the config, so that the same command resumes.",
+        flag="--name",
+        affects="place",
     )
-    runs: str = key("runs", RUNS, path=True)
+    runs: str = key("runs", RUNS, path=True, affects="place")
     resume: str = key(
         "auto",
         "auto: resume from the checkpoints of the run directory, if it has any;"
         " or a checkpoint or run directory to start from, where it has none.",
         path=True,
+        affects="weights",
     )
-    force: bool = key(False, "Resume although config or data have changed; the vocabulary must be the same.")
-    seed: int = key(1, SEED, low=0, high=2**31 - 1)
-    device: Device = key(Device.auto, DEVICE, flag="--device")
-    plugins: list[str] = key([], PLUGINS)
+    force: bool = key(
+        False,
+        "Resume although config or data have changed; the vocabulary must be the same.",
+        affects="weights",
+        may_change=True,
+    )
+    seed: int = key(1, SEED, low=0, high=2**31 - 1, affects="weights")
+    device: Device = key(Device.auto, DEVICE, flag="--device", affects="place")
+    plugins: list[str] = key([], PLUGINS, affects="place")
     model: ModelConfig = field(default_factory=ModelConfig)
     init: InitConfig = field(default_factory=InitConfig)
     lora: LoraConfig = field(default_factory=LoraConfig)

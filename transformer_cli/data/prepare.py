@@ -22,6 +22,8 @@ from tqdm import tqdm
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.fields import values_that_affect
+from transformer_cli.config.options import option_infos
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
@@ -65,14 +67,6 @@ _PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warni
 _HELD = "held.json"
 # Of what is prepared, these are no part of its fingerprint: older versions had none.
 _APART = (_WARNINGS, _SETS, _CHUNKS, _HELD)
-_WHILE_TRAINING = (
-    "weights",
-    "temperature",
-    "subword_dropout",
-    "augment",
-)  # options of how training samples the prepared corpus
-_OF_SCORES = ("bleu_tokenize",)  # options of how translations are scored
-_ELSEWHERE = ("name", "root", "cache", "downloads", "verify")  # options of where files are
 
 
 @dataclass(frozen=True)
@@ -170,8 +164,7 @@ def _key(
     left_out: frozenset[str] = frozenset(),
 ) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
-    without_effect = (*_ELSEWHERE, *_WHILE_TRAINING, *_OF_SCORES)
-    options = {name: value for name, value in asdict(config).items() if name not in without_effect}
+    options = values_that_affect("text", config)
     if config.task is Task.translation:
         del options["task"]  # keeps the keys of caches that are older than the other tasks
     if not config.tokenizer.fold_case:
@@ -201,6 +194,12 @@ def _key(
         del options["reader"], options["options"]
     else:
         options["reader"] = [config.reader, READERS[config.reader].version]
+        own = option_infos(READERS, config.reader)
+        options["options"] = {
+            name: value
+            for name, value in config.options.items()
+            if name not in own or own[name].resolved("text").affects == "text"
+        }
     if _is_mixed(config):
         options[_PARTS] = True
     if config.bidirectional:

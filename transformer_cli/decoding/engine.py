@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Protocol
 
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.fields import keys_of_part
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
@@ -16,9 +17,7 @@ from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, Pair
 
 # Keys of `decode` that the Translator follows itself, whatever the engine.
-PLANNING_KEYS = frozenset(
-    {"max_source_length", "long_lines", "split_sentences", "copy_letterless", "max_misplaced_cost"}
-)
+PLANNING_KEYS = frozenset(keys_of_part(DecodeConfig, "translator"))
 
 
 @dataclass(frozen=True)

@@ -4,27 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from transformer_cli.config.compose import to_plain
+from transformer_cli.config.fields import Affects
+from transformer_cli.config.options import info_at
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.training.run_directory import flat
+from transformer_cli.training.run_directory import LENGTH, flat
 from transformer_cli.training.schedules import ends_at_max_steps
 
 # Where and how fast a run trains, not what; seeds differ by as much as the tolerance says. What an earlier command had
 # is no question: a run directory takes no other settings that decide on the weights, unless force=true.
-WITHOUT_EFFECT = (
-    *("name", "runs", "device", "plugins", "seed", "data.root", "data.cache"),
-    *("train.max_tokens_per_microbatch", "train.log_every", "train.log_seconds", "train.samples", "train.profile"),
-    *("train.max_nonfinite_steps", "train.rank_timeout", "train.sharding", "train.activation_checkpointing"),
-    *("train.compile", "train.precision", "train.metrics", "decode.batch_tokens", "decode.batch_invariant"),
-)
-# Which checkpoint is exported.
-OF_EXPORT = (
-    *("train.eval_every", "train.save_every", "train.keep_last", "train.keep_best", "train.average_last", "train.ema"),
-    *("train.length_penalties",),
-    *("train.patience", "train.best_metric"),
-)
-# How the dev set is translated and scored, which is how the test set is, too.
-OF_SCORES = ("decode.", "train.eval_lines", "data.bleu_tokenize")
-LENGTH = ("train.max_steps", "train.max_epochs")
+WITHOUT_EFFECT: tuple[Affects, ...] = ("rounding", "speed", "log", "place")
 
 
 @dataclass(frozen=True)
@@ -40,13 +28,13 @@ def departures(config: TrainConfig, recipe: TrainConfig) -> list[Departure]:
     """Those of `config`; none of them leaves the scores of the exported model comparable."""
     mine, theirs = flat(to_plain(config)), flat(to_plain(recipe))
     found = []
-    for key in sorted(theirs.keys() - set(WITHOUT_EFFECT)):
-        if mine[key] == theirs[key]:
+    for key in sorted(theirs):
+        affects = info_at(config, key).affects
+        if mine[key] == theirs[key] or key == "seed" or affects in WITHOUT_EFFECT:
             continue
         goes_on = key in LENGTH and not ends_at_max_steps(config.schedule.name)  # shorter or longer, on the same way
-        is_of_scores = key.startswith(OF_SCORES)
-        curve = key in OF_EXPORT or goes_on
-        found.append(Departure(f"{key}={_written(mine[key])}", nll=curve or is_of_scores, score=curve))
+        curve = affects == "export" or goes_on
+        found.append(Departure(f"{key}={_written(mine[key])}", nll=curve or affects == "scores", score=curve))
     return found
 
 

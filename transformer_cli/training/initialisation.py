@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.data import MODEL_OF, DataConfig, Task
+from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import clean
@@ -39,9 +40,9 @@ from transformer_cli.training.resuming import AUTO
 from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
-OWN = ("dropout", "attention_dropout", "activation_dropout", "layer_drop", "pooling", "convolution", "n_segments")
+OWN = keys_of_part(ModelConfig, "training", "classifier")
 # Those that have nothing to do with an encoder, which a classifier or tagger begins with.
-NOT_OF_ENCODERS = ("name", "preset", "n_decoder_layers", "tie_embeddings", "output_bias", "decoder_start")
+NOT_OF_ENCODERS = ["name", "preset", *keys_of_part(ModelConfig, "decoder")]
 ENCODER = ("source_embedding.weight", "source_embedding.project_in.", "encoder.")
 CONVOLUTION = ("convolution.to_out.weight", "convolution.to_out.bias")
 OF_PAIRS = ("segment_embedding.weight",)

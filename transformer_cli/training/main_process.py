@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli.config.compose import to_plain
-from transformer_cli.config.data import Task
+from transformer_cli.config.data import FOLDERS, Task
 from transformer_cli.errors import (
     CheckpointError,
     ElsewhereError,
@@ -70,7 +70,6 @@ from transformer_cli.training.writers import Recorder, log_file
 
 UNSOUND = "the loss or a weight is not a finite number"
 Observer = Callable[[int, Mapping[str, Any]], object]  # is called with a step and its dev scores, by name
-_OF_THIS_MACHINE = ("root", "cache")  # keys of the data config that do not belong into a shared model file
 
 
 class MainProcess:
@@ -520,7 +519,7 @@ class MainProcess:
             target_lang=config.data.target_lang,
             step=progress.step,
             fingerprint=run.prepared.fingerprint,
-            data={key: value for key, value in data.items() if key not in _OF_THIS_MACHINE},
+            data={key: value for key, value in data.items() if key not in FOLDERS},
             multi_sentence_share=self.validator.multi_sentence_share,
             translates_letterless=self.validator.translates_letterless,
             scores=self.scores.as_dict() | self.old_scores if self.scores is not None and is_of_this_step else {},

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from transformer_cli.config.compose import to_plain, to_yaml
 from transformer_cli.config.difference import flattened
+from transformer_cli.config.fields import key_infos
+from transformer_cli.config.options import info_at
 from transformer_cli.config.renamed import RENAMED_KEYS
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError, ConfigError, LockedError
@@ -28,56 +30,6 @@ LOCK_FILE, OWNER_FILE, LOG_FILE = ".lock", ".owner", "tfm.log"
 OPEN = (None, AUTO)
 Config = TypeVar("Config", bound=TrainConfig)
 
-# Keys that a resumed run may change: they set how long, how often and where, not the weights or what is best.
-CHANGEABLE = (
-    "name",
-    "runs",
-    "force",
-    "device",
-    "plugins",
-    "comet.python",
-    "comet.trust",
-    "data.root",
-    "data.cache",
-    "data.verify",
-    "data.bleu_tokenize",
-    "train.max_tokens_per_microbatch",
-    "train.max_steps",
-    "train.max_epochs",
-    "train.log_every",
-    "train.log_seconds",
-    "train.eval_every",
-    "train.save_every",
-    "train.keep_last",
-    "train.keep_best",
-    "train.average_last",
-    "train.length_penalties",
-    "train.ema",
-    "train.patience",
-    "train.robustness_lines",
-    "train.samples",
-    "train.max_nonfinite_steps",
-    "train.rank_timeout",
-    "train.profile",
-    "train.activation_checkpointing",
-    "train.compile",
-    "train.sharding",
-)
-# Keys that may be left open, as None or auto, for tfm to choose when a run begins. A run that goes on keeps what was
-# chosen then, whatever would be chosen today.
-LEFT_OPEN: tuple[str, ...] = (
-    "data.tokenizer.byte_fallback",
-    "data.tokenizer.vocab_size",
-    "decode.max_source_length",
-    "train.tokens_per_update",
-    "train.max_steps",
-    "train.log_every",
-    "train.eval_every",
-    "train.save_every",
-    "train.best_metric",
-    "schedule.lr",
-    "schedule.warmup_steps",
-)
 # What was there instead when recipes did not follow the corpus, by which older runs have their names.
 ONCE: dict[str, Any] = {
     "train.max_steps": 100_000,
@@ -166,9 +118,13 @@ def chosen_before(config: TrainConfig, folder: Path) -> dict[str, Any]:
 
 
 def _left_open(config: TrainConfig) -> list[str]:
-    """The keys that are; train.max_steps is not where train.max_epochs says how long the run is."""
+    """The keys whose values tfm chooses as a run begins; a run that goes on keeps what was chosen then.
+
+    train.max_steps is not one of them where train.max_epochs says how long the run is.
+    """
+    chosen_once = [key for key, info in key_infos(TrainConfig).items() if info.chosen_once]
     settings = flat(to_plain(config))
-    left_open = [key for key in LEFT_OPEN if settings[key] in OPEN]
+    left_open = [key for key in chosen_once if settings[key] in OPEN]
     return [key for key in left_open if key != "train.max_steps" or config.train.max_epochs is None]
 
 
@@ -249,10 +205,11 @@ def label_smoothing_of(model: ModelFile, path: Path) -> float | None:
 
 def _fixed(config: TrainConfig) -> dict[str, Any]:
     """Dotted key → value of all that a resumed run may not change."""
-    free = [key for key in CHANGEABLE if key not in LENGTH or not ends_at_max_steps(config.schedule.name)]
+    fixed = LENGTH if ends_at_max_steps(config.schedule.name) else ()
+    values = flat(to_plain(config))
     if not config.data.is_swapped:
-        free.append("data.languages")  # of what is read as it stands, the other two say enough
-    return {key: value for key, value in flat(to_plain(config)).items() if key not in free}
+        del values["data.languages"]  # of what is read as it stands, the other two say enough
+    return {key: value for key, value in values.items() if key in fixed or not info_at(config, key).may_change}
 
 
 def flat(tree: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig
+from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tags import languages_of
 from transformer_cli.config.train import ACCURACY, BLEU, NLL, TrainConfig, TrainSettings, ranking_metric
@@ -211,7 +212,7 @@ TRUSTED = {BLEU: (5.0, 10.0), CHRF: (20.0, 7.0), ACCURACY: (0.0, 0.0)}
 Autocast = Callable[[], AbstractContextManager[Any]]
 
 DEV_TEXT, METRIC, EVAL_LINES = "data.dev", "train.best_metric", "train.eval_lines"
-_NOT_OF_THE_SCORE = ("batch_tokens", "batch_invariant")  # options of the search that move its last bits at most
+_NOT_OF_THE_SCORE = frozenset(keys_that_affect(DecodeConfig, "rounding", "speed"))
 
 
 def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev: int) -> dict[str, Any]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from transformer_cli.addons.comparison.results import ConfigDifference, GroupComparison, GroupScore
+from transformer_cli.config.fields import keys_that_affect
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.evaluation.significance import MetricComparison
 
-# What may differ between the runs of a group: the seed, and where they lie and are computed.
-FREE = ("seed", "name", "runs", "resume", "force", "device", "data.root", "data.cache", "data.verify")
+# What may differ between the runs of a group: the seed, how a run was begun, where it is computed, and its log.
+FREE = frozenset(("seed", "resume", "force", *keys_that_affect(TrainConfig, "log", "place")))
 _UNNAMED = ("name", "runs", "resume", "force")  # differences that say nothing
 
 Flat = Mapping[str, str]  # dotted key → value as it is written

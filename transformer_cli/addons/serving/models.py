@@ -17,6 +17,7 @@ from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
+from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.engines import TORCH
@@ -34,8 +35,7 @@ from transformer_cli.plugins import RAISED
 from transformer_cli.system import peak_memory
 
 KEPT_TRANSLATORS = 32  # for as many combinations of options
-# Of the engine, and not of a request.
-OF_THE_ENGINE = ("precision", "quantize", "batch_invariant", "batch_tokens", "options")
+OF_THE_ENGINE = keys_of_part(DecodeConfig, "engine")  # not of a request
 Observe = Callable[["ServedModel", BatchReport], object]
 
 

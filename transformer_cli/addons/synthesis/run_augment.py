@@ -16,7 +16,8 @@ from transformer_cli.addons.synthesis.methods import REPEATED, LogProbs, Synthes
 from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
 from transformer_cli.addons.synthesis.work import Made, Pair, Report, files_of, finished, is_begun, report_of, work
 from transformer_cli.api import Opened, open_models, with_own_length_penalty
-from transformer_cli.config.decode import LengthNormalization
+from transformer_cli.config.decode import DecodeConfig, LengthNormalization
+from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.overrides import as_list
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.checks.languages import reads_like
@@ -41,7 +42,7 @@ INVALID = "not UTF-8"
 BACK_TRANSLATION_TAG = "<bt>"  # as in the examples of docs/data.md
 SAMPLE_LINES = 1000  # whose language is looked at
 FEW = 100  # lines, of which no share says much
-WITHOUT_EFFECT = ("batch_tokens",)  # of the keys of decode, on what is made
+WITHOUT_EFFECT = keys_that_affect(DecodeConfig, "speed")  # on what is made
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from transformer_cli.commands.average.keys import AverageConfig
 from transformer_cli.config.compose import to_plain
+from transformer_cli.config.fields import keys_of_part, keys_that_affect
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors
@@ -21,7 +23,7 @@ from transformer_cli.models.runs import run_of
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
 
-NOT_OF_THE_WEIGHTS = ("preset", "dropout", "attention_dropout", "activation_dropout", "layer_drop")
+NOT_OF_THE_WEIGHTS = {*keys_that_affect(ModelConfig, "place"), *keys_of_part(ModelConfig, "training")}
 
 Load = Callable[[], ModelFile]
 
