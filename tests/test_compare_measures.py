@@ -73,6 +73,17 @@ def run_config(seed: int, lr: str = "0.1", name: str = "x") -> dict[str, str]:
     return {"name": name, "seed": str(seed), "schedule.lr": lr}
 
 
+def test_runs_of_a_group_may_differ_in_place_and_log_but_not_in_what_a_user_may_compare() -> None:
+    def groups(key: str, *values: str) -> list[str | None]:
+        configs = [{**run_config(seed), key: value} for seed, value in enumerate(values)]
+        return list(find_groups(["a1", "a2"], configs).group_of)
+
+    for key in ("train.log_every", "train.samples", "plugins", "comet.python", "data.cache"):
+        assert groups(key, "1", "2") == ["a", "a"], key
+    for key in ("train.compile", "train.precision", "decode.beam_size", "schedule.options.later"):
+        assert groups(key, "1", "2") == [None, None], key
+
+
 def test_runs_that_differ_in_their_seed_alone_are_a_group() -> None:
     names = ["old-seed=1", "old-seed=2", "new_s1", "new_s2", "alone", "file"]
     configs = [run_config(1), run_config(2), run_config(1, "0.2"), run_config(2, "0.2"), run_config(1, "0.3"), None]

@@ -19,6 +19,7 @@ from transformer_cli.addons.reproduction.reference_curve import BETWEEN_SEEDS, R
 from transformer_cli.cli import main
 from transformer_cli.command import COMMANDS
 from transformer_cli.commands.train.run import Trained
+from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.keys import fields_of
 from transformer_cli.config.train import TrainConfig
@@ -300,6 +301,13 @@ def test_what_is_changed_says_what_of_the_reference_applies() -> None:
     assert found(recipe(eval_lines=3)) == [f"train.eval_lines=3: {NLL_ALONE}"]
     wider = replace(recipe(), model=replace(toy_run.MODEL, d_model=32, d_ff=64), resume="runs/other")
     assert found(wider) == [f"model.d_ff=64, model.d_model=32, resume=runs/other: {NEITHER}"]
+
+
+def test_how_files_are_found_and_what_is_measured_besides_is_no_departure() -> None:
+    config = recipe(robustness_lines=7, metrics=["bleu", "chrf"])
+    moved = replace(config, data=replace(config.data, verify=True), comet=CometConfig(python="python3", trust=True))
+    assert found(moved) == []
+    assert found(replace(config, comet=CometConfig(model="other"))) == [f"comet.model=other: {NLL_ALONE}"]
 
 
 def test_a_shorter_run_is_on_the_same_curve_unless_its_rate_falls_earlier() -> None:

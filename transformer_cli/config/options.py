@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from transformer_cli.config.compose import from_plain
-from transformer_cli.config.fields import KeyInfo, check_ranges, key_infos
+from transformer_cli.config.fields import Affects, KeyInfo, check_ranges, key_infos
 from transformer_cli.config.keys import leaves
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry
@@ -35,6 +35,14 @@ def option_infos(registry: Registry[Any], name: str | None) -> Mapping[str, KeyI
     """The description of each option of the entry `name`."""
     schema = None if name is None else registry.options_of(name)
     return {} if schema is None else key_infos(schema)
+
+
+def options_that_affect(
+    affects: Affects, registry: Registry[Any], name: str | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Those of the options `given` to the entry `name` that affect it, and those that do not say what they affect."""
+    infos = option_infos(registry, name)
+    return {key: value for key, value in given.items() if infos.get(key, KeyInfo("")).affects in (affects, None)}
 
 
 def info_at(config: Any, key: str) -> KeyInfo:

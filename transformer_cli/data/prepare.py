@@ -23,7 +23,7 @@ from tqdm import tqdm
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.fields import values_that_affect
-from transformer_cli.config.options import option_infos
+from transformer_cli.config.options import options_that_affect
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
@@ -194,12 +194,7 @@ def _key(
         del options["reader"], options["options"]
     else:
         options["reader"] = [config.reader, READERS[config.reader].version]
-        own = option_infos(READERS, config.reader)
-        options["options"] = {
-            name: value
-            for name, value in config.options.items()
-            if name not in own or own[name].resolved("text").affects == "text"
-        }
+        options["options"] = options_that_affect("text", READERS, config.reader, config.options)
     if _is_mixed(config):
         options[_PARTS] = True
     if config.bidirectional:

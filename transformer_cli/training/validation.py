@@ -24,6 +24,7 @@ from transformer_cli.config.data import DataConfig, Task
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.model import Positions
+from transformer_cli.config.options import options_that_affect
 from transformer_cli.config.tags import languages_of
 from transformer_cli.config.train import ACCURACY, BLEU, NLL, TrainConfig, TrainSettings, ranking_metric
 from transformer_cli.data.batching import micro_batches
@@ -34,6 +35,7 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several, translates_letterless
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.data.words import WordEncoder, in_a_row, split_words
+from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
@@ -226,7 +228,9 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
     if train["best_metric"] == NLL:
         return found
     default = to_plain(DecodeConfig())
-    search = {k: v for k, v in config["decode"].items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
+    decode = {**default, **config["decode"]}
+    decode["options"] = options_that_affect("scores", SEARCHES, decode["search"], decode["options"])
+    search = {k: v for k, v in decode.items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
     if search.get("length_penalty") == LENGTH_PENALTY:  # as unset; earlier versions always wrote it
         del search["length_penalty"]
     return {**found, EVAL_LINES: min(train["eval_lines"], n_dev), "decode": search}
