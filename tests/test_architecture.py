@@ -23,6 +23,7 @@ ORDER = [
     "data",
     "config",
     "plugins",
+    "languages",
     "registry",
     "errors",
 ]

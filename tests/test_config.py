@@ -10,8 +10,8 @@ import yaml
 
 from tests.conftest import ROOT, slow
 from transformer_cli.command import COMMANDS, schema_of
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.compose import from_plain, hydra_arguments, load_config, to_plain, to_yaml
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.key_help import help_of, keys_page
 from transformer_cli.config.keys import all_keys
 from transformer_cli.config.overrides import check_overrides

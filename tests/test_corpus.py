@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests import toy_run
-from transformer_cli.commands.evaluate.run import named_test_set, own_corpus
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, Download, OnBad, Task
 from transformer_cli.config.yaml_files import config_dir, read_yaml

@@ -288,7 +288,6 @@ def test_the_rank_that_keeps_the_store_leaves_last() -> None:
 
 
 def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
-    from transformer_cli.commands.train.run import _require_same
     from transformer_cli.training.run import _require_same
 
     class Second(Ranks):

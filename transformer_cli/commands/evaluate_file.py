@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.data import Task
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.labels import real_lines
 from transformer_cli.data.lines import Lines, read_lines, shown

@@ -93,9 +93,24 @@ def key(
     entry: str = "",
 ) -> T:
     """A dataclass field; KeyInfo says what the arguments mean. `check_ranges` holds it to `low` and `high`."""
-    arguments = (flag, word, repeated)
-    effects = (affects, may_change, chosen_once, part, entry)
-    metadata = {"key": KeyInfo(help, low, high, below, auto, choices, path, *arguments, *effects)}
+    info = KeyInfo(
+        help,
+        low=low,
+        high=high,
+        below=below,
+        auto=auto,
+        choices=choices,
+        path=path,
+        flag=flag,
+        word=word,
+        repeated=repeated,
+        affects=affects,
+        may_change=may_change,
+        chosen_once=chosen_once,
+        part=part,
+        entry=entry,
+    )
+    metadata = {"key": info}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: copy.copy(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tags import distinct, language_of, languages_named, languages_of
 from transformer_cli.config.yaml_files import choices_of
-from transformer_cli.data.checks.languages import iso_639_1, reads_like
+from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
 from transformer_cli.data.download import fetch
@@ -23,6 +23,7 @@ from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, Tfm
 from transformer_cli.evaluation.held_out import HELD_OUT_FILE, read_held_out
 from transformer_cli.evaluation.saved import Scored
 from transformer_cli.evaluation.test_sets import TestSet, named_test_sets, own_files
+from transformer_cli.languages import iso_639_1
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.runs import read_config, run_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tags import language_of
 from transformer_cli.data.tags import split_tags
 from transformer_cli.evaluation.test_sets import TestSet, reference_files

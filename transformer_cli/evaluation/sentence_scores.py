@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings, Translations

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
-from transformer_cli.addons.comparison.keys import CompareConfig
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.data import DataConfig
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import Lines, read_lines, shown
@@ -17,6 +17,14 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
 from transformer_cli.logs import LOGGER
+
+
+class NamesReferences(Protocol):
+    """The keys of a command that scores translations, which say what with."""
+
+    reference: Any
+    tokenize: str | None
+    data: DataConfig | None
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ def raw_test_set(data: DataConfig) -> ParallelText:
     return text
 
 
-def reference_files(config: EvaluateConfig | CompareConfig) -> list[str]:
+def reference_files(config: NamesReferences) -> list[str]:
     return [config.reference] if isinstance(config.reference, str) else [str(file) for file in config.reference or []]
 
 
@@ -139,7 +147,7 @@ def language_of_file(file: str | None) -> str:
     return ending if _LANGUAGE.fullmatch(ending) and ending.lower() not in _OF_OTHER_FILES else ""
 
 
-def tokens_for(config: EvaluateConfig | CompareConfig, language: str, *, of_model: str | None = None) -> Tokenization:
+def tokens_for(config: NamesReferences, language: str, *, of_model: str | None = None) -> Tokenization:
     """The tokens of BLEU and TER: by --tokenize, the corpus that is named, the model's corpus or the language.
 
     Raises EnvironmentFault if what --tokenize or the corpus names is not installed.

@@ -10,7 +10,7 @@ from transformer_cli.addons.comparison.results import System
 from transformer_cli.addons.comparison.runs import flat, read_curves
 from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
 from transformer_cli.api import Opened, open_models
-from transformer_cli.commands.evaluate.run import kept_test, named_test_set, own_corpus, sets_for, translate
+from transformer_cli.commands.evaluate.run import translate
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.tags import languages_of, tags_in
 from transformer_cli.data.lines import Lines

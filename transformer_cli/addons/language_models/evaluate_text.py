@@ -9,10 +9,9 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
-from transformer_cli.commands.evaluate.run import kept_test, load_test, own_corpus
 from transformer_cli.config.data import Task
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
-from transformer_cli.commands.evaluate.run import labelled_text
 from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, prepared_of

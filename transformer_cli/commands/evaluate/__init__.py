@@ -1,7 +1,7 @@
 """`tfm evaluate`."""
 
 from transformer_cli.command import Command, register
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
+from transformer_cli.config.evaluate import EvaluateConfig
 
 
 def _run(config: EvaluateConfig) -> None:

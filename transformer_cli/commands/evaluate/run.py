@@ -14,8 +14,8 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.api import Opened, open_models
-from transformer_cli.commands.evaluate.keys import EvaluateConfig
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.tags import split_tags

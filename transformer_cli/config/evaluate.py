@@ -1,4 +1,4 @@
-"""Keys of `tfm evaluate`."""
+"""Keys of `tfm evaluate`; beside the groups, as scoring a test set reads them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
