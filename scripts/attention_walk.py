@@ -34,8 +34,9 @@ from transformer_cli.config.model import ModelConfig, Norm
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.data.demo import Pair, generate
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.readers.base import Pair
+from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.torch_engine import torch_translator
@@ -63,7 +64,8 @@ CPU = torch.device("cpu")
 
 # What is trained, by the name of the run. The model of the walk is the usual tiny one at half its width.
 WHOLE_WORDS = "data.tokenizer.byte_fallback=false"  # a vocabulary without 256 bytes has more words in one piece
-CORPUS = "data=demo_en_fr_without_places"
+DEMO = "demo_en_fr_without_places"
+CORPUS = f"data={DEMO}"
 SMALL = [
     CORPUS,
     WHOLE_WORDS,
@@ -401,7 +403,7 @@ def first_gradients(tokenizers: Tokenizers, n_layers: int = 6) -> Iterator[str]:
 
 
 def first_batch(tokenizers: Tokenizers) -> Batch:
-    corpus = encode_pairs(as_text(generate(n_train=64, places=False).train), tokenizers, max_length=256)
+    corpus = encode_pairs(as_text(read_builtin(DEMO, "train")[:64]), tokenizers, max_length=256)
     (batch,) = micro_batches(corpus, np.arange(len(corpus)), tokenizers, max_tokens=10_000)
     return batch
 
@@ -487,10 +489,9 @@ def warm_up(runs: Path) -> Iterator[str]:
 
 def frequency_nll(tokenizers: Tokenizers) -> float:
     """Of dev, in nats a token, by how often each token comes in 5,000 training sentences and nothing else."""
-    corpus = generate(n_train=5000, places=False)
     train_K, dev_K = (
         torch.from_numpy(encode_pairs(as_text(pairs), tokenizers, max_length=256).target_ids.astype(np.int64))
-        for pairs in (corpus.train, corpus.dev)
+        for pairs in (read_builtin(DEMO, "train")[:5000], read_builtin(DEMO, "dev"))
     )
     counts_V = torch.bincount(train_K, minlength=len(tokenizers.target)).double() + 1  # none is impossible
     return float(-(counts_V / counts_V.sum()).log()[dev_K].mean())
@@ -506,9 +507,9 @@ def smoothing(runs: Path) -> Iterator[str]:
 
 def confidence_of(run: Path) -> dict[str, float]:
     file = read_model(run / MODEL_FILE)
-    model, corpus = file.build(CPU), generate(places=False)
+    model = file.build(CPU)
     figures: dict[str, float] = {}
-    for name, pairs in (("train", corpus.train[:500]), ("dev", corpus.dev)):
+    for name, pairs in (("train", read_builtin(DEMO, "train")[:500]), ("dev", read_builtin(DEMO, "dev"))):
         text = as_text(pairs)
         nll_K, confidence_K, right_K = token_predictions(model, file.tokenizers, text)
         figures[f"NLL of {name}, nats a token"] = float(nll_K.mean())
@@ -549,7 +550,7 @@ def calibration_error(confidence_K: Tensor, right_K: Tensor, n_bins: int = 10) -
 
 def beams(runs: Path) -> Iterator[str]:
     """On the dev set, by the model of the run."""
-    file, text = read_model(runs / SMOOTHED / MODEL_FILE), as_text(generate(places=False).dev)
+    file, text = read_model(runs / SMOOTHED / MODEL_FILE), as_text(read_builtin(DEMO, "dev"))
     model = file.build(CPU)
     greedy_config = DecodeConfig(search="greedy", beam_size=1)
     greedy, beam = (

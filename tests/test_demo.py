@@ -3,9 +3,11 @@
 The French below (genders, forms of adjectives, whole sentences) is written by hand and not taken from the module.
 """
 
+import gzip
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -13,8 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from transformer_cli.data import demo
-from transformer_cli.data.demo import DemoCorpus, Pair, generate
+from scripts.demo_corpora import en_fr as demo
+from scripts.demo_corpora.__main__ import texts, write
+from scripts.demo_corpora.en_fr import DemoCorpus, Pair, generate
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.corpus import load_text
+from transformer_cli.data.readers.builtin import FOLDER, read_builtin
 
 FAMOUS = {
     "She sat down in the chair, it was very comfortable.": (
@@ -108,7 +114,7 @@ def pairs(corpus: DemoCorpus) -> list[Pair]:
 
 def test_the_same_seed_gives_the_same_bytes_in_every_process() -> None:
     program = (
-        "import hashlib; from transformer_cli.data.demo import generate; "
+        "import hashlib; from scripts.demo_corpora.en_fr import generate; "
         "print(hashlib.sha256(repr(generate(7, n_train=300)).encode()).hexdigest())"
     )
     root = str(Path(demo.__file__).parents[2])
@@ -122,7 +128,7 @@ def test_another_seed_gives_another_corpus() -> None:
     assert generate(1, n_train=50) != generate(2, n_train=50)
 
 
-def test_the_smaller_grammar_of_older_measurements_stays_what_it_was() -> None:
+def test_the_smaller_grammar_of_our_published_figures_stays_what_it_was() -> None:
     text = repr(generate(1, n_train=300, places=False)).encode()
     assert hashlib.sha256(text).hexdigest() == "7b23224da30db42d9fe4c821717e18117cfb2829380800ce26b00ab7832ae698"
 
@@ -130,6 +136,35 @@ def test_the_smaller_grammar_of_older_measurements_stays_what_it_was() -> None:
 def test_the_corpus_of_our_published_figures_stays_what_it_was(corpus: DemoCorpus) -> None:
     digest = hashlib.sha256(repr(corpus).encode()).hexdigest()
     assert digest == "7fde25efae05016432bb18d8da7f51e2aa733dff5fcbd7745669fed9103ae7a3"
+
+
+def test_the_package_has_exactly_the_text_that_the_grammars_make(tmp_path: Path) -> None:
+    shipped = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in FOLDER.rglob("*") if path.is_file()}
+    assert {name: gzip.decompress(packed).decode() for name, packed in shipped.items()} == texts()
+    assert {packed[4:8] for packed in shipped.values()} == {bytes(4)}  # no time of writing
+    assert sum(map(len, shipped.values())) < 1_200_000
+    copy = tmp_path / "demo"
+    shutil.copytree(FOLDER, copy)
+    (copy / "demo_en_fr/dev.source.gz").unlink()
+    (copy / "demo_en_fr/dev.target.gz").write_bytes(gzip.compress(b"Autre.\n"))
+    written = write(copy)
+    assert {path.relative_to(copy).as_posix() for path in written} == {
+        "demo_en_fr/dev.source.gz",
+        "demo_en_fr/dev.target.gz",
+    }
+    assert all(gzip.decompress((copy / name).read_bytes()) == gzip.decompress(old) for name, old in shipped.items())
+
+
+def test_the_text_is_read_as_the_grammar_made_it(corpus: DemoCorpus) -> None:
+    assert read_builtin("demo_en_fr", "train") == corpus.train
+    assert read_builtin("demo_en_fr", "dev") == corpus.dev
+    assert read_builtin("demo_en_fr", "test") == corpus.test
+
+
+def test_the_other_direction_has_the_same_pairs(corpus: DemoCorpus) -> None:
+    text = load_text(DataConfig(source_lang="fr", target_lang="en", builtin="demo_fr_en"), "dev")
+    assert text is not None
+    assert list(zip(text.targets, text.sources, strict=True)) == corpus.dev
 
 
 def test_the_default_sizes_are_twenty_thousand_and_twice_five_hundred(corpus: DemoCorpus) -> None:

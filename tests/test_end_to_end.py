@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked import Ran, run
-from transformer_cli.data.demo import generate
+from transformer_cli.data.readers.builtin import read_builtin
 
 SMALL = [
     "train",
@@ -94,7 +94,7 @@ def test_more_steps_go_on_where_the_run_ended(trained: Path) -> None:
 @pytest.mark.slow
 def test_own_text_from_a_first_mistake_to_a_changed_corpus(tmp_path: Path) -> None:
     own = ["train", "name=first", *SMALL[2:], "data=files", "data.source_lang=en", "data.target_lang=fr"]
-    pairs = [f"{english}\t{french}\n" for english, french in generate(1).train[:300]]
+    pairs = [f"{english}\t{french}\n" for english, french in read_builtin("demo_en_fr", "train")[:300]]
     (tmp_path / "own.tsv").write_text("".join(pairs), encoding="utf-8")
     assert "own.tvs" in refused(tfm(tmp_path, *own, "data.train=own.tvs"), 3)
     own += ["data.train=own.tsv", "data.tokenizer.vocab_size=200"]
@@ -153,7 +153,7 @@ def test_D21_every_score_is_that_of_sacrebleus_own_command(trained: Path) -> Non
     assert (trained / "hypotheses.fr").is_symlink()
     ours = {score["name"]: score for score in json.loads(result.out)["scores"]}
     reference = trained / "reference.fr"
-    reference.write_text("".join(f"{french}\n" for _, french in generate(1).test), encoding="utf-8")
+    reference.write_text("".join(f"{french}\n" for _, french in read_builtin("demo_en_fr", "test")), encoding="utf-8")
     theirs = subprocess.run(
         [
             sys.executable,

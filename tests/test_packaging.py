@@ -27,7 +27,9 @@ def test_the_wheel_carries_every_config_and_the_type_marker(wheel: Path) -> None
     for path in (ROOT / "configs").rglob("*.yaml"):
         assert f"transformer_cli/configs/{path.relative_to(ROOT / 'configs').as_posix()}" in names
     assert "transformer_cli/py.typed" in names
-    assets = [path for path in (ROOT / "transformer_cli").rglob("*.*") if path.suffix in (".html", ".css", ".js")]
+    assets = [
+        path for path in (ROOT / "transformer_cli").rglob("*.*") if path.suffix in (".html", ".css", ".js", ".gz")
+    ]
     assert len(assets) >= 3
     assert {path.relative_to(ROOT).as_posix() for path in assets} <= set(names)
     assert not [name for name in names if name.startswith(("tests/", "scripts/"))]

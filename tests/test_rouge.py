@@ -9,7 +9,7 @@ import pytest
 
 from tests.test_metrics import noised
 from transformer_cli.cli import main
-from transformer_cli.data.demo_summaries import generate
+from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.evaluation.metrics import (
     METRICS,
@@ -22,7 +22,7 @@ from transformer_cli.evaluation.test_sets import language_of_file
 from transformer_cli.evaluation.translation import prepare_metrics
 
 ENGLISH = MetricSettings(source_lang="en", target_lang="en")
-SUMMARIES = [summary for _, summary in generate("dev")][:40]
+SUMMARIES = [summary for _, summary in read_builtin("demo_summaries", "dev")][:40]
 
 pytest.importorskip("rouge_score", reason="pip extra rouge")
 

@@ -22,9 +22,9 @@ from transformer_cli.config.data import DataConfig, TokenizerConfig, TokenizerKi
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import prepare
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.data.demo import generate
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.data.subwords import sentence_seeds
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError
@@ -36,7 +36,7 @@ KINDS = [TokenizerKind.bpe, TokenizerKind.unigram]
 
 @cache
 def text() -> ParallelText:
-    pairs = generate(n_train=600, n_dev=0, n_test=0).train
+    pairs = read_builtin("demo_en_fr", "train")[:600]
     return ParallelText([source for source, _ in pairs], [target for _, target in pairs])
 
 

@@ -19,9 +19,9 @@ from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.findings import Finding, Level, Section
 from transformer_cli.data.checks.text import check_text
-from transformer_cli.data.clean import CleaningReport
-from transformer_cli.data.demo_summaries import SPLIT_SIZES, generate
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.readers.base import Split
+from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.data.sentences import split_sentences
 from transformer_cli.decoding.plan import Planner
 from transformer_cli.decoding.training_text import TrainingText
@@ -29,7 +29,7 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.training.validation import encode_pairs
 
-PAIRS = [generate("dev")[i] for i in range(60)]
+PAIRS = read_builtin("demo_summaries", "dev")[:60]
 LONGEST = 60  # tokens of a source
 
 
@@ -139,20 +139,18 @@ def test_the_recipe_is_for_files_and_for_the_built_in_corpus() -> None:
     assert load_config("train", [*own, "data.max_length=300"]).data.max_length == 300
 
 
-def test_older_caches_and_reports_are_still_good(config: DataConfig, tmp_path: Path) -> None:
-    fields = set(CleaningReport().__dict__) - {"n_truncated"}
-    assert CleaningReport(**dict.fromkeys(fields, 0)).n_truncated == 0
+def test_truncated_and_dropped_sources_have_caches_of_their_own(config: DataConfig, tmp_path: Path) -> None:
     prepare(config)
     prepare(replace(config, truncate_source=False, max_length=500))
     assert len(list((tmp_path / "cache" / "files").glob("prepared-*"))) == 2
 
 
 def test_the_built_in_corpus_needs_selecting() -> None:
-    splits = {split: generate(split) for split in SPLIT_SIZES}
-    assert {split: len(pairs) for split, pairs in splits.items()} == SPLIT_SIZES
+    sizes: dict[Split, int] = {"train": 6000, "dev": 200, "test": 300}
+    splits = {split: read_builtin("demo_summaries", split) for split in sizes}
+    assert {split: len(pairs) for split, pairs in splits.items()} == sizes
     reports = [report for pairs in splits.values() for report, _ in pairs]
     assert len(set(reports)) == len(reports)
-    assert generate("test") == splits["test"]
     for report, summary in splits["test"]:
         sentences = split_sentences(report, "en")
         assert 5 <= len(sentences) <= 10
@@ -204,7 +202,7 @@ def test_own_files_are_trained_on_and_summarized(tfm: Run, config: DataConfig, t
 
 
 def test_neither_one_language_nor_unlike_lengths_are_a_fault(config: DataConfig, tmp_path: Path) -> None:
-    pairs = generate("test")[:250]
+    pairs = read_builtin("demo_summaries", "test")[:250]
     (tmp_path / "train.tsv").write_text("".join(f"{report}\t{summary}\n" for report, summary in pairs))
     prepared = prepare(config)
     assert list(prepared.warnings) == []

@@ -1,41 +1,35 @@
-"""Corpora that are generated instead of read from files: `data.builtin` names one."""
+"""Corpora that come with the package, as text files in data/demo/: `data.builtin` names one."""
 
+import gzip
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 
 from transformer_cli.config.data import DataConfig, Task
-from transformer_cli.data import demo, demo_summaries
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry
 
-GENERATORS: Registry[Callable[[Split], list[Pair]]] = Registry("built-in corpus")
+FOLDER = Path(__file__).parents[1] / "demo"  # written by scripts/demo_corpora
+CORPORA: Registry[Callable[[Split], list[Pair]]] = Registry("built-in corpus")
 
 
 @cache
-def _demo(split: Split, *, places: bool) -> list[Pair]:
-    n_train = {"n_train": 0} if split != "train" else {}  # the others are drawn first
-    pairs: list[Pair] = getattr(demo.generate(**n_train, places=places), split)
-    return pairs
+def read_builtin(name: str, split: Split) -> list[Pair]:
+    """The pairs of a split of a corpus in `FOLDER`."""
+    packed = [(FOLDER / name / f"{split}.{side}.gz").read_bytes() for side in ("source", "target")]
+    sources, targets = (gzip.decompress(side).decode().split("\n")[:-1] for side in packed)
+    return list(zip(sources, targets, strict=True))
 
 
-@GENERATORS.register("demo_en_fr")
-def _demo_en_fr(split: Split) -> list[Pair]:
-    return _demo(split, places=True)
+for _name in ("demo_en_fr", "demo_en_fr_without_places", "demo_summaries"):
+    CORPORA.register(_name)(partial(read_builtin, _name))
 
 
-@GENERATORS.register("demo_fr_en")
+@CORPORA.register("demo_fr_en")
 def _demo_fr_en(split: Split) -> list[Pair]:
-    return [(french, english) for english, french in _demo(split, places=True)]
-
-
-@GENERATORS.register("demo_en_fr_without_places")
-def _demo_en_fr_without_places(split: Split) -> list[Pair]:
-    return _demo(split, places=False)
-
-
-GENERATORS.register("demo_summaries")(cache(demo_summaries.generate))
+    return [(french, english) for english, french in read_builtin("demo_en_fr", split)]
 
 
 @READERS.register("builtin")
@@ -46,11 +40,11 @@ class Builtin(Reader):
         super().__init__(config)
         if config.builtin is None:
             raise ConfigError("data.reader=builtin: data.builtin is not set. Use data=demo_en_fr or data=demo_fr_en")
-        self._generate = GENERATORS[config.builtin]
+        self._read = CORPORA[config.builtin]
 
     def corpora(self, split: Split) -> list[Corpus]:
         def pairs(files: Sequence[Lines]) -> Iterator[Pair]:
-            generated = self._generate(split)
-            return ((target, source) for source, target in generated) if self.config.is_swapped else iter(generated)
+            found = self._read(split)
+            return ((target, source) for source, target in found) if self.config.is_swapped else iter(found)
 
         return [Corpus((), pairs)]

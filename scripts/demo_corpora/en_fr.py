@@ -503,7 +503,7 @@ def generate(
 ) -> DemoCorpus:
     """Draw the three splits; the same seed gives the same corpus, and its test and dev sets whatever `n_train` is.
 
-    Without `places` it is a smaller grammar, of which older measurements are.
+    Without `places` it is the smaller grammar of `demo_en_fr_without_places`.
     """
     speaker, famous = Speaker(seed, places=places), held_out(places=places)
     seen = {en for en, _ in famous}
