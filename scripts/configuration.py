@@ -47,7 +47,7 @@ A plugin is code. It is imported only where your command line or YAML names it: 
 made with one names it in an error message, and you decide.
 """
 
-GROUPS = ("model", "init", "lora", "data", "schedule", "optimizer", "train", "decode", "comet", "limits", "layers")
+GROUPS = ("model", "init", "lora", "data", "schedule", "optimizer", "train", "decode", "comet", "limits")
 
 
 def page() -> str:

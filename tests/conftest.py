@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LONG_FILES = (
     *("test_hostile", "test_config", "test_end_to_end", "test_training", "test_stopping", "test_doctor", "test_ranks"),
     *("test_environment", "test_export_command", "test_translator", "test_prepare", "test_ensemble", "test_invariance"),
-    *("test_translate_faults", "test_diverging", "test_plan", "test_search", "test_bench_decode", "test_bench_layers"),
+    *("test_translate_faults", "test_diverging", "test_plan", "test_search", "test_bench_decode", "test_layer_costs"),
     *("test_corpus_faults", "test_search_options", "test_cuda_graphs", "test_engines", "test_kills", "test_compiled"),
     *("test_systems", "test_device"),
 )

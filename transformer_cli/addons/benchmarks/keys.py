@@ -1,11 +1,11 @@
 """Keys of `tfm bench`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from transformer_cli.config.checks import AUTO, REQUIRED
 from transformer_cli.config.data import Task
-from transformer_cli.config.fields import check_ranges, key
+from transformer_cli.config.fields import key
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
 
@@ -18,45 +18,11 @@ class BenchSubject(Enum):
     data = "data"  # making batches
     start = "start"  # `tfm train` to its first update; with a checkpoint, `tfm translate` to its first line
     decode = "decode"  # translating, beside other programs with the same weights
-    layers = "layers"  # time and memory of attention, recurrence and convolution over length and width
 
 
 class Lengths(Enum):
     corpus = "corpus"  # the sentences of `data`
     wmt = "wmt"  # random sentences as long as those of WMT 14 en-de; no corpus is read
-
-
-class Clock(Enum):
-    wall = "wall"
-    processor = "processor"  # processor time of this process, all threads added, while other programs may run
-
-
-@dataclass
-class LayersConfig:
-    """`tfm bench layers`: the sizes at which layers are timed."""
-
-    n: list[int] = key([128, 256, 512, 1024, 2048], "Sentence lengths in tokens.")
-    d: list[int] = key([64, 128, 256], "Widths d_model; multiples of the width of a head.")
-    window: int = key(32, "Positions that restricted attention attends to, half of them on either side.", low=1)
-    kernel: int = key(3, "Kernel width of the convolution; odd.", low=1)
-    clock: Clock = key(Clock.wall, "Wall-clock time, or processor time of this process.")
-    plot: str | None = key(None, "File for a plot of times and memory: .svg or .png.", path=True)
-
-    def __post_init__(self) -> None:
-        for name in ("n", "d"):
-            sizes = getattr(self, name)
-            if len(set(sizes)) < max(2, len(sizes)) or min(sizes) < 1:
-                raise ConfigError(
-                    f"layers.{name}={sizes}: an exponent is fitted to two sizes or more. Give different ones, from 1 up"
-                )
-        check_ranges(self, "layers")
-        if self.kernel % 2 == 0:
-            raise ConfigError(
-                f"layers.kernel={self.kernel}: even, but a convolution sees as much before a position as after it."
-                f" Choose {self.kernel - 1} or {self.kernel + 1}"
-            )
-        if self.plot is not None and not self.plot.endswith((".svg", ".png")):
-            raise ConfigError(f"layers.plot={self.plot}: neither .svg nor .png. Choose a name that ends in one of them")
 
 
 @dataclass
@@ -79,7 +45,6 @@ class BenchConfig(TrainConfig):
     source: str | None = key(None, "File to translate. decode only.", path=True)
     reference: str | None = key(None, "Its reference translation, for BLEU. decode only.", path=True)
     n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode only.", low=1)
-    layers: LayersConfig = field(default_factory=LayersConfig)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,10 +61,4 @@ class BenchConfig(TrainConfig):
         if self.train.sharding is not Sharding.none:
             raise ConfigError(
                 f"train.sharding={self.train.sharding.name}: a benchmark has one process. Set train.sharding=none"
-            )
-        if self.subject is BenchSubject.layers and any(d % self.model.key_width for d in self.layers.d):
-            width = self.model.key_width
-            raise ConfigError(
-                f"layers.d={self.layers.d}: not all are multiples of {width}, the width of a head. Choose multiples of"
-                f" {width}, or set model.d_k"
             )

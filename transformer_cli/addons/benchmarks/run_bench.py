@@ -9,7 +9,6 @@ import torch
 from transformer_cli.addons.benchmarks.decoding import bench_decode
 from transformer_cli.addons.benchmarks.feeding import bench_data
 from transformer_cli.addons.benchmarks.keys import BenchConfig, BenchSubject
-from transformer_cli.addons.benchmarks.layers import bench_layers
 from transformer_cli.addons.benchmarks.machine import bench_machine
 from transformer_cli.addons.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.addons.benchmarks.report import Measured
@@ -33,7 +32,6 @@ BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.data: bench_data,
     BenchSubject.start: bench_start,
     BenchSubject.decode: bench_decode,
-    BenchSubject.layers: bench_layers,
 }
 OF_UPDATES = (BenchSubject.train, BenchSubject.loss, BenchSubject.attention, BenchSubject.data, BenchSubject.machine)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from transformer_cli.addons.benchmarks.layer_costs import Costs
+from scripts.layer_costs.costs import Costs
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.extras import imported
 from transformer_cli.files import wrap_os_errors, write_whole
@@ -25,10 +25,10 @@ STYLES = {
 
 def check_plot(file: str) -> None:
     """Check before the measurement that the plot can be written. Raises EnvironmentFault."""
-    imported("matplotlib", needs="layers.plot")
+    imported("matplotlib", needs="--plot")
     folder = Path(file).parent
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise EnvironmentFault(f"{file}: {folder} is no folder that can be written to. Choose another layers.plot")
+        raise EnvironmentFault(f"{file}: {folder} is no folder that can be written to. Choose another --plot")
 
 
 def draw(costs: Costs, file: str, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""`tfm bench layers`: time and memory of the layers in table 1 of the paper, by sequence length and width."""
+"""The measurement of all layers, and its report."""
 
 import math
 import time
@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from transformer_cli.addons.benchmarks.exponents import upper
-from transformer_cli.addons.benchmarks.keys import BenchConfig, Clock
-from transformer_cli.addons.benchmarks.layer_costs import Costs, LayerSize
-from transformer_cli.addons.benchmarks.layer_kinds import (
+from scripts.layer_costs.costs import Costs, LayerSize
+from scripts.layer_costs.exponents import upper
+from scripts.layer_costs.kinds import (
     AT_ONCE,
     KINDS,
     LAYERS,
@@ -21,7 +20,8 @@ from transformer_cli.addons.benchmarks.layer_kinds import (
     check_attention,
     layers_on,
 )
-from transformer_cli.addons.benchmarks.layers_plot import check_plot, draw
+from scripts.layer_costs.plot import check_plot, draw
+from scripts.layer_costs.settings import Settings
 from transformer_cli.addons.benchmarks.report import Measured, table
 from transformer_cli.addons.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.errors import EnvironmentFault
@@ -33,37 +33,37 @@ WAYS: dict[str, Callable[[Layer], object]] = {
     "forward and backward": Layer.forward_and_backward,
 }
 BOTH = "forward and backward"
-CLOCKS = {Clock.wall: time.perf_counter, Clock.processor: time.process_time}
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 PROCESSOR = " Times are those that this process had of the processor, all threads added."
 
 
-def bench_layers(config: BenchConfig, device: torch.device) -> Measured:
+def bench_layers(settings: Settings, device: torch.device) -> Measured:
     """Time all layers and sizes in interleaved rounds, so that a temporary slowdown affects all of them."""
-    if config.layers.plot is not None:
-        check_plot(config.layers.plot)
-    if device.type == "cuda" and config.layers.clock is Clock.processor:
-        raise EnvironmentFault("layers.clock=processor: does not measure a GPU. Use layers.clock=wall")
-    check_attention(config, device)
-    costs = measure(config, device)
-    if config.layers.plot is not None:
-        draw(costs, config.layers.plot, device)
-    return report(costs, config, device)
+    if settings.plot is not None:
+        check_plot(settings.plot)
+    if device.type == "cuda" and settings.clock == "processor":
+        raise EnvironmentFault("--clock processor: does not measure a GPU. Use --clock wall")
+    check_attention(settings, device)
+    costs = measure(settings, device)
+    if settings.plot is not None:
+        draw(costs, settings.plot, device)
+    return report(costs, settings, device)
 
 
-def measure(config: BenchConfig, device: torch.device) -> Costs:
+def measure(settings: Settings, device: torch.device) -> Costs:
     layers: dict[LayerSize, Layer] = {}
-    sizes_n, sizes_d = sorted(config.layers.n), sorted(config.layers.d)
+    sizes_n, sizes_d = sorted(settings.n), sorted(settings.d)
     for n in sizes_n:
         for d in sizes_d:
-            layers |= {LayerSize(name, n, d): layer for name, layer in layers_on(n, d, config, device).items()}
+            layers |= {LayerSize(name, n, d): layer for name, layer in layers_on(n, d, settings, device).items()}
     held = {size: layer.bytes_held(device) for size, layer in layers.items()}
     works = {
         (way, size): (lambda work=work, layer=layer: work(layer))
         for size, layer in layers.items()
         for way, work in WAYS.items()
     }
-    LOGGER.info("timing %d layers of %d sizes in %d rounds", len(KINDS), len(layers) // len(KINDS), config.rounds)
-    taken = in_turn(works, rounds=config.rounds, device=device, min_s=MIN_S, clock=CLOCKS[config.layers.clock])
+    LOGGER.info("timing %d layers of %d sizes in %d rounds", len(KINDS), len(layers) // len(KINDS), settings.rounds)
+    taken = in_turn(works, rounds=settings.rounds, device=device, min_s=MIN_S, clock=CLOCKS[settings.clock])
     seconds = {way: {size: taken[way, size] for size in layers} for way in WAYS}
     return Costs(sizes_n, sizes_d, seconds, held)
 
@@ -71,14 +71,14 @@ def measure(config: BenchConfig, device: torch.device) -> Costs:
 # ---- Report
 
 
-def report(costs: Costs, config: BenchConfig, device: torch.device) -> Measured:
+def report(costs: Costs, settings: Settings, device: torch.device) -> Measured:
     found = Measured("layers", ("forward and backward", "complexity", "sequential", "path", *exponent_columns(costs)))
     found.rows = [
         [name, *(TABLE_1[row] if row else ("", "", "")), *exponents_shown(costs, BOTH, name)]
         for name, row in KINDS.items()
     ]
     found.notes = [
-        explanation(costs, config),
+        explanation(costs, settings),
         table(
             ("forward alone", *exponent_columns(costs)),
             [[name, *exponents_shown(costs, "forward", name)] for name in KINDS],
@@ -105,16 +105,16 @@ def report(costs: Costs, config: BenchConfig, device: torch.device) -> Measured:
     return found
 
 
-def explanation(costs: Costs, config: BenchConfig) -> str:
+def explanation(costs: Costs, settings: Settings) -> str:
     n, d = upper(costs.n), upper(costs.d)
     return (
         "Beside the complexity, sequential operations and longest path of table 1 in the paper: the exponents of n and"
         " d, by least squares through the logarithms of the times of each round, n from"
         f" {n[0]:,} to {n[-1]:,} and d from {d[0]:,} to {d[-1]:,}; median ± half the distance of the quartiles of"
-        f" {config.rounds} rounds. One sentence, heads of {config.model.key_width}, r = {config.layers.window},"
-        f" k = {config.layers.kernel}. Table 1 leaves the four projections of attention out, O(n·d²): compare it"
+        f" {settings.rounds} rounds. One sentence, heads of {settings.head}, r = {settings.window},"
+        f" k = {settings.kernel}. Table 1 leaves the four projections of attention out, O(n·d²): compare it"
         " with the rows without projections. Self-attention is models/attention.py by torch's fused kernel, which"
-        " never holds all weights; written out, it holds them." + PROCESSOR * (config.layers.clock is Clock.processor)
+        " never holds all weights; written out, it holds them." + PROCESSOR * (settings.clock == "processor")
     )
 
 

@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.addons.benchmarks.keys import BenchConfig
+from scripts.layer_costs.settings import Settings
 from transformer_cli.addons.benchmarks.reference import check, tolerances
+from transformer_cli.config.train import Precision
 from transformer_cli.models.attention import SelfAttention, attend
 from transformer_cli.models.attention_kernels import attention_weights, window_mask
 from transformer_cli.models.layouts import PaddedLayout
@@ -198,10 +200,10 @@ class Layer:
         return sum(kept.values())
 
 
-def layers_on(n: int, d: int, config: BenchConfig, device: torch.device) -> dict[str, Layer]:
-    """Each of `KINDS` for a sentence of `n` positions of width `d`, with heads as wide as the model's."""
-    dtype, width = choose_dtype(config.train.precision, device), config.model.key_width
-    torch.manual_seed(config.seed)
+def layers_on(n: int, d: int, settings: Settings, device: torch.device) -> dict[str, Layer]:
+    """Each of `KINDS` for a sentence of `n` positions of width `d`, with heads of width `settings.head`."""
+    dtype, width = choose_dtype(Precision[settings.precision], device), settings.head
+    torch.manual_seed(settings.seed)
     x_1LD = torch.randn(1, n, d).to(device, dtype).requires_grad_()
     qkv_1LHE = [torch.randn(1, n, d // width, width).to(device, dtype).requires_grad_() for _ in range(3)]
     found: dict[str, Layer] = {}
@@ -214,7 +216,7 @@ def layers_on(n: int, d: int, config: BenchConfig, device: torch.device) -> dict
     kernels: dict[str, Kernel] = {
         "self-attention": fused,
         "written out": written_out,
-        "restricted": Windowed(n, config.layers.window, device),
+        "restricted": Windowed(n, settings.window, device),
     }
     for name, kernel in kernels.items():
         add(name, AttentionBy(attention, kernel))
@@ -222,15 +224,15 @@ def layers_on(n: int, d: int, config: BenchConfig, device: torch.device) -> dict
     for name, kind in (("LSTM", nn.LSTM), ("GRU", nn.GRU)):
         add(name, Recurrent(kind, d))
         add(name + AT_ONCE, AtOnce(d, RECURRENT[name]))
-    add("convolution", Convolution(d, config.layers.kernel))
+    add("convolution", Convolution(d, settings.kernel))
     return {name: found[name] for name in KINDS}
 
 
-def check_attention(config: BenchConfig, device: torch.device) -> None:
+def check_attention(settings: Settings, device: torch.device) -> None:
     """Compare each attention kernel at the smallest size with masked attention in float64. Raises EnvironmentFault."""
-    n, d = min(config.layers.n), min(config.layers.d)
-    layers = layers_on(n, d, config, device)
-    near_LL = window_mask(n, config.layers.window, causal=False, device=device)
+    n, d = min(settings.n), min(settings.d)
+    layers = layers_on(n, d, settings, device)
+    near_LL = window_mask(n, settings.window, causal=False, device=device)
     for name, mask in (("self-attention", None), ("written out", None), ("restricted", near_LL)):
         layer = layers[name + ALONE]
         exact = [leaf.detach().double().requires_grad_() for leaf in layer.leaves]
@@ -239,4 +241,4 @@ def check_attention(config: BenchConfig, device: torch.device) -> None:
         wanted = torch.autograd.grad(y_1LHE, exact, layer.grad.double())
         pairs = zip(layer.forward_and_backward(), wanted, strict=True)
         error = max(float((found - right).abs().max() / right.abs().max()) for found, right in pairs)
-        check(f"the gradient of {name}", error, tolerances(config.train.precision, device)[1])
+        check(f"the gradient of {name}", error, tolerances(Precision[settings.precision], device)[1])

@@ -1,4 +1,4 @@
-"""`tfm bench layers`: correct layers, fitted exponents, and the report."""
+"""`scripts/layer_costs`: correct layers, fitted exponents, and the report."""
 
 import json
 import math
@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.addons.benchmarks import layer_kinds, layers
-from transformer_cli.addons.benchmarks.exponents import crossover, exponent, upper
-from transformer_cli.addons.benchmarks.keys import BenchConfig, Clock
-from transformer_cli.addons.benchmarks.layer_costs import Costs, LayerSize
-from transformer_cli.addons.benchmarks.layer_kinds import (
+from scripts.layer_costs import kinds
+from scripts.layer_costs import report as reporting
+from scripts.layer_costs.__main__ import main
+from scripts.layer_costs.costs import Costs, LayerSize
+from scripts.layer_costs.exponents import crossover, exponent, upper
+from scripts.layer_costs.kinds import (
     ALONE,
     AT_ONCE,
     KINDS,
@@ -28,27 +29,25 @@ from transformer_cli.addons.benchmarks.layer_kinds import (
     layers_on,
     written_out,
 )
-from transformer_cli.addons.benchmarks.layers import BOTH, CLOCKS, WAYS, report
-from transformer_cli.addons.benchmarks.layers_plot import draw
+from scripts.layer_costs.plot import draw
+from scripts.layer_costs.report import BOTH, CLOCKS, WAYS, report
+from scripts.layer_costs.settings import Settings, parsed
 from transformer_cli.addons.benchmarks.report import WIDTH
 from transformer_cli.addons.benchmarks.timing import in_turn
-from transformer_cli.cli import main
-from transformer_cli.config.compose import load_config
 from transformer_cli.models.attention import SelfAttention
 from transformer_cli.models.layouts import PaddedLayout
 
 CPU = torch.device("cpu")
-TOY = ["layers.n=[8,16]", "layers.d=[16,32]", "model.d_model=16", "model.n_heads=2", "rounds=2", "device=cpu"]
+TOY = ["--n", "8", "16", "--d", "16", "32", "--head", "8", "--rounds", "2", "--device", "cpu"]
 
 
 @pytest.fixture(autouse=True)
 def _briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "MIN_S", 0.0)
+    monkeypatch.setattr(reporting, "MIN_S", 0.0)
 
 
-def config(*overrides: str) -> BenchConfig:
-    loaded: BenchConfig = load_config("bench", ["subject=layers", *TOY, *overrides])
-    return loaded
+def settings() -> Settings:
+    return parsed(TOY)
 
 
 # ---- Restricted attention
@@ -99,11 +98,11 @@ def test_attention_written_out_is_that_of_the_fused_kernel() -> None:
 
 
 def test_a_wrong_attention_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(layer_kinds, "attention_weights", lambda q, k: (q @ k.transpose(-1, -2)).softmax(-1))
-    assert main(["bench", "layers", *TOY]) == 5
+    monkeypatch.setattr(kinds, "attention_weights", lambda q, k: (q @ k.transpose(-1, -2)).softmax(-1))
+    assert main(TOY) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("tfm: error: the gradient of written out is ")
+    assert captured.err.startswith("layer_costs: error: the gradient of written out is ")
     assert captured.err.count("\n") == 1
 
 
@@ -111,7 +110,7 @@ def test_a_wrong_attention_is_not_timed(monkeypatch: pytest.MonkeyPatch, capsys:
 
 
 def held(n: int) -> dict[str, int]:
-    return {name: layer.bytes_held(CPU) for name, layer in layers_on(n, 16, config(), CPU).items()}
+    return {name: layer.bytes_held(CPU) for name, layer in layers_on(n, 16, settings(), CPU).items()}
 
 
 def test_what_is_held_grows_as_the_tensors_do() -> None:
@@ -178,7 +177,7 @@ def exact() -> Costs:
 
 
 def test_the_report_finds_what_was_put_into_it() -> None:
-    found = report(exact(), config(), CPU)
+    found = report(exact(), settings(), CPU)
     rows = {name: rest for name, *rest in found.rows}
     assert rows["self-attention"][3:] == ["2.00 ± 0.00", "2.00 ± 0.00", "1.00 ± 0.00"]
     assert rows["LSTM"][3:] == ["1.00 ± 0.00", "1.00 ± 0.00", "2.00 ± 0.00"]
@@ -191,7 +190,7 @@ def test_the_report_finds_what_was_put_into_it() -> None:
 
 
 def test_the_report_fits_a_terminal() -> None:
-    text = report(exact(), config(), CPU).text(CPU)
+    text = report(exact(), settings(), CPU).text(CPU)
     assert max(map(len, text.split("\n"))) <= WIDTH
 
 
@@ -203,7 +202,7 @@ def test_table_1_is_that_of_the_paper() -> None:
         "convolution": ("O(k·n·d²)", "O(1)", "O(log_k n)"),
         "restricted": ("O(r·n·d)", "O(1)", "O(n/r)"),
     }
-    rows = {name: rest for name, *rest in report(exact(), config(), CPU).rows}
+    rows = {name: rest for name, *rest in report(exact(), settings(), CPU).rows}
     assert rows["self-attention" + ALONE][:3] == ["O(n²·d)", "O(1)", "O(1)"]
     assert rows["LSTM"][:3] == rows["GRU"][:3] == ["O(n·d²)", "O(n)", "O(n)"]
     assert rows["restricted"][:3] == ["O(r·n·d)", "O(1)", "O(n/r)"]
@@ -216,7 +215,7 @@ def test_table_1_is_that_of_the_paper() -> None:
 def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "layers.svg"
-    assert main(["bench", "layers", *TOY, f"layers.plot={picture}"]) == 0
+    assert main([*TOY, "--plot", str(picture)]) == 0
     printed = capsys.readouterr().out
     for name in KINDS:
         assert f"| {name} " in printed
@@ -244,9 +243,9 @@ def test_equal_figures_make_equal_drawings(tmp_path: Path) -> None:
 
 
 def test_json_holds_every_round(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "layers", "--json", *TOY]) == 0
+    assert main(["--json", *TOY]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert found["settings"]["layers"]["n"] == [8, 16]
+    assert found["settings"]["n"] == [8, 16]
     for way in WAYS:
         entries = found["figures"]["seconds"][way]
         assert len(entries) == 2 * 2 * len(KINDS)
@@ -256,43 +255,40 @@ def test_json_holds_every_round(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "what", "fix"),
+    ("given", "what", "fix"),
     [
-        ("layers.n=[64]", "an exponent is fitted to two sizes or more", "Give different ones, from 1 up"),
-        ("layers.n=[]", "an exponent is fitted to two sizes or more", "Give different ones, from 1 up"),
-        ("layers.n=[0,8]", "an exponent is fitted to two sizes or more", "Give different ones, from 1 up"),
-        ("layers.d=[16,16]", "an exponent is fitted to two sizes or more", "Give different ones, from 1 up"),
-        ("layers.d=[16,20]", "not all are multiples of 8, the width of a head", "Choose multiples of 8"),
-        ("layers.window=0", "out of range", "Choose a value of at least 1"),
-        ("layers.kernel=0", "out of range", "Choose a value of at least 1"),
-        ("layers.kernel=4", "even, but a convolution sees as much before a position as after it", "Choose 3 or 5"),
-        ("layers.plot=a.pdf", "neither .svg nor .png", "Choose a name that ends in one of them"),
+        ("--n 64", "an exponent is fitted to two sizes or more", "Give different ones, from 1 up"),
+        ("--n 0 8", "an exponent is fitted to two sizes or more", "Give different ones, from 1 up"),
+        ("--d 16 16", "an exponent is fitted to two sizes or more", "Give different ones, from 1 up"),
+        ("--d 16 20", "not all are multiples of 8, the width of a head", "Choose multiples of 8"),
+        ("--head 0", "out of range", "Choose a value of at least 1"),
+        ("--window 0", "out of range", "Choose a value of at least 1"),
+        ("--kernel 0", "out of range", "Choose a value of at least 1"),
+        ("--kernel 4", "even, but a convolution sees as much before a position as after it", "Choose 3 or 5"),
+        ("--plot a.pdf", "neither .svg nor .png", "Choose a name that ends in one of them"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
-    override: str, what: str, fix: str, capsys: pytest.CaptureFixture[str]
+    given: str, what: str, fix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", "layers", *TOY, override]) == 2
+    with pytest.raises(SystemExit) as ended:
+        main([*TOY, *given.split()])
     captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err.startswith(f"tfm: error: {override.replace(',', ', ')}: {what}")
-    assert fix in captured.err
-    assert captured.err.count("\n") == 1
-
-
-def test_other_benchmarks_do_not_ask_about_heads() -> None:
-    loaded: BenchConfig = load_config("bench", ["subject=train", "model.d_model=60", "model.n_heads=3"])
-    assert loaded.layers.d == [64, 128, 256]
+    assert (ended.value.code, captured.out) == (2, "")
+    last = captured.err.split("\n")[-2]
+    assert f": error: {given.split()[0]}" in last
+    assert what in last
+    assert fix in last
 
 
 def test_a_plot_without_matplotlib_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert main(["bench", "layers", *TOY, "layers.plot=a.svg"]) == 5
+    assert main([*TOY, "--plot", "a.svg"]) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("tfm: error: layers.plot: the package matplotlib cannot be imported")
+    assert captured.err.startswith("layer_costs: error: --plot: the package matplotlib cannot be imported")
     assert captured.err.endswith("Run `pip install '.[plots]'` in the checkout of tfm\n")
     assert captured.err.count("\n") == 1
 
@@ -300,22 +296,20 @@ def test_a_plot_without_matplotlib_is_refused_at_once(
 def test_a_plot_into_no_folder_is_refused_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     folder = tmp_path / "absent"
-    assert main(["bench", "layers", *TOY, f"layers.plot={folder}/a.svg"]) == 5
+    assert main([*TOY, "--plot", f"{folder}/a.svg"]) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == (
-        f"tfm: error: {folder}/a.svg: {folder} is no folder that can be written to. Choose another layers.plot\n"
+        f"layer_costs: error: {folder}/a.svg: {folder} is no folder that can be written to. Choose another --plot\n"
     )
 
 
 def test_time_of_the_processor_does_not_count_waiting() -> None:
-    taken = in_turn(
-        {"asleep": lambda: time.sleep(0.05)}, rounds=2, device=CPU, min_s=0.0, clock=CLOCKS[Clock.processor]
-    )
+    taken = in_turn({"asleep": lambda: time.sleep(0.05)}, rounds=2, device=CPU, min_s=0.0, clock=CLOCKS["processor"])
     assert max(taken["asleep"]) < 0.025
 
 
 def test_the_report_names_the_processor_clock(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "layers", *TOY, "layers.clock=processor"]) == 0
+    assert main([*TOY, "--clock", "processor"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "Times are those that this process had of the processor, all threads added." in printed

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from transformer_cli.addons.benchmarks.exponents import crossover, exponent, upper
+from scripts.layer_costs.exponents import crossover, exponent, upper
 from transformer_cli.addons.benchmarks.timing import Spread
 
 
