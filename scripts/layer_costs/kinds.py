@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_cli.addons.benchmarks.keys import BenchConfig
 from scripts.layer_costs.settings import Settings
 from transformer_cli.addons.benchmarks.reference import check, tolerances
 from transformer_cli.config.train import Precision
