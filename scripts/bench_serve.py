@@ -27,6 +27,7 @@ from transformer_cli import api
 from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.lines import read_lines
+from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.shared_engine import SharedEngine
 
 TFM = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()"]
@@ -560,7 +561,7 @@ def main() -> None:
     options = parser.parse_args()
     lines = [line.strip() for line in read_lines(options.file).texts]
     lines = list(dict.fromkeys(line for line in lines if line))[: options.lines]
-    opened = api.open_models(options.model, decode=DecodeConfig())
+    opened = open_models(options.model, decode=DecodeConfig())
     SOURCE, TARGET = opened.models[0].source_lang, opened.models[0].target_lang
     print(f"{machine()}\n\n`scripts/bench_serve {' '.join(sys.argv[1:])}`\n", flush=True)
     WHAT[options.what](options, lines)

@@ -40,7 +40,8 @@ PART_OF = {
     "standard_streams": "errors",
     "environment": "errors",
     "extras": "errors",
-    "__init__": "errors",
+    "__init__": "cli",
+    "version": "errors",
 }
 
 # Constructs that have run other people's code, split lines in the wrong place, or hidden an error.

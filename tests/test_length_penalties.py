@@ -10,11 +10,11 @@ import pytest
 
 from tests.toy_run import CPU, Died, config, model_file, prepared, run, sentences, sha256
 from transformer_cli import api
-from transformer_cli.api import open_models
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText
+from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import MetricSettings, bleu

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from transformer_cli import __version__
 from transformer_cli.arguments import flags_of, parser_of, refuse_contradictions
 from transformer_cli.command import COMMANDS
 from transformer_cli.environment import concealed, home_followed
@@ -23,6 +22,7 @@ from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmEr
 from transformer_cli.plugins import RAISED, load_plugins, loaded_plugins, plugin_fault, plugin_place
 from transformer_cli.registry import did_you_mean
 from transformer_cli.standard_streams import replace_standard_streams
+from transformer_cli.version import __version__
 
 SPEAKING_S = 3.0
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.translate.keys import DocumentFormat, OnIssue, TranslateConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.engines import AUTO, TORCH
+from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Translated, TranslateOptions
 from transformer_cli.decoding.terminology import read_terms

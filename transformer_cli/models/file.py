@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from transformer_cli import __version__
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
@@ -52,6 +51,7 @@ from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.plugins import loaded_plugins
 from transformer_cli.system import total_memory
+from transformer_cli.version import __version__
 
 __all__ = [
     "KINDS",

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.files import Chunk
+from transformer_cli.version import __version__
 
 MODEL_FILE = "model.safetensors"
 FORMAT = 1

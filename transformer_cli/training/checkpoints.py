@@ -27,7 +27,6 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import (
     Chunk,
@@ -54,6 +53,7 @@ from transformer_cli.models.file import (
 )
 from transformer_cli.models.locate import LATEST, STATE_FILE
 from transformer_cli.system import NO_LINK, rename, sync_folder
+from transformer_cli.version import __version__
 
 FORMAT = 1
 CHECKPOINTS = "checkpoints"

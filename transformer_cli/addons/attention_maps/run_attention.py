@@ -18,11 +18,11 @@ from transformer_cli.addons.attention_maps.maps import (
     to_json,
 )
 from transformer_cli.addons.attention_maps.run_positions import draw_positions
-from transformer_cli.api import with_own_length_penalty
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.explain import MOST_STEPS, Record, explain_for_page, explain_reference
+from transformer_cli.decoding.opening import with_own_length_penalty
 from transformer_cli.decoding.results import Searched, TranslateOptions
 from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.decoding.segmentation import split_line

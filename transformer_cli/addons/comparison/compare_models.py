@@ -9,13 +9,13 @@ from transformer_cli.addons.comparison.measure import Background, TestText
 from transformer_cli.addons.comparison.results import System
 from transformer_cli.addons.comparison.runs import flat, read_curves
 from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
-from transformer_cli.api import Opened, open_models
 from transformer_cli.commands.evaluate.run import translate
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.tags import languages_of, tags_in
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings

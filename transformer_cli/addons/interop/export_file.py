@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from transformer_cli import __version__
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.models.header import MALFORMED, is_whole, read_json
 from transformer_cli.models.locate import EXPORT_FILE
+from transformer_cli.version import __version__
 
 FORMAT = 1
 _LARGEST = 1 << 26  # bytes of an export.json, which may come from anybody

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer_cli import __version__
 from transformer_cli.addons.interop.export_file import FORMAT, check_files, check_format
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig
@@ -13,6 +12,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_share
 from transformer_cli.models.locate import EXPORT_FILE
+from transformer_cli.version import __version__
 
 WEIGHTS = "model.bin"  # of CTranslate2, the program whose folders are run
 PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a SentencePiece model

@@ -8,7 +8,6 @@ import hashlib
 import os
 from pathlib import Path
 
-from transformer_cli import __version__
 from transformer_cli.addons.interop.conversions import user_cache
 from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.importing import format_of, import_model, read
@@ -17,6 +16,7 @@ from transformer_cli.files import locked, make_folder, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.header import read_header
 from transformer_cli.models.locate import EXPORT_FILE
+from transformer_cli.version import __version__
 
 FOLDER, CACHE = ".tfm", "imported"
 READING = 2  # raised when a reader reads otherwise, so that what an earlier one has read is read again

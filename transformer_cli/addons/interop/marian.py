@@ -14,7 +14,6 @@ import numpy as np
 import yaml
 from torch import Tensor
 
-from transformer_cli import __version__
 from transformer_cli.addons.interop.marian_names import (
     ACTIVATIONS,
     EPSILON,
@@ -32,6 +31,7 @@ from transformer_cli.addons.interop.parts import part_names, parts_of
 from transformer_cli.addons.interop.weights import check_heads, check_window, refuse, with_wide_embeddings
 from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.models.file import ModelFile
+from transformer_cli.version import __version__
 
 MODEL_FILE, DECODER_FILE = "model.npz", "decoder.yml"
 BLOCK = 256  # bytes, of which the options fill whole ones

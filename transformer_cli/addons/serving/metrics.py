@@ -6,11 +6,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from transformer_cli import __version__
 from transformer_cli.addons.serving.models import ModelTable, ServedModel
 from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.shared_engine import BatchReport
+from transformer_cli.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

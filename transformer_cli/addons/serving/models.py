@@ -15,12 +15,12 @@ from pathlib import Path
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.keys import ServeConfig
-from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.engines import TORCH
+from transformer_cli.decoding.opening import Opened, open_models, with_own_length_penalty
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.shared_engine import BatchReport, SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator

@@ -15,7 +15,6 @@ from transformer_cli.addons.synthesis.merge import merge, shard_name
 from transformer_cli.addons.synthesis.methods import REPEATED, LogProbs, Synthesis
 from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
 from transformer_cli.addons.synthesis.work import Made, Pair, Report, files_of, finished, is_begun, report_of, work
-from transformer_cli.api import Opened, open_models, with_own_length_penalty
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.overrides import as_list
@@ -24,6 +23,7 @@ from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import shown
 from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.opening import Opened, open_models, with_own_length_penalty
 from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.training_text import training_text

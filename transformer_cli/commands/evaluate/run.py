@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.api import Opened, open_models
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tags import tags_in
@@ -21,6 +20,7 @@ from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.engines import TORCH
+from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError

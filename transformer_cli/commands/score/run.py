@@ -13,11 +13,11 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from transformer_cli.api import with_own_length_penalty
 from transformer_cli.commands.score.keys import ScoreConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.opening import with_own_length_penalty
 from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations

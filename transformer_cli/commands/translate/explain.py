@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
-from transformer_cli.api import Opened
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.tags import with_tags
 from transformer_cli.decoding.explain import Record, check_length, explain_reference, explain_search
+from transformer_cli.decoding.opening import Opened
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator

@@ -11,7 +11,6 @@ from io import BytesIO
 from pathlib import Path
 
 from transformer_cli.addons.documents.translate_document import translate_file
-from transformer_cli.api import Opened
 from transformer_cli.commands.open_translator import flags_set, open_translator
 from transformer_cli.commands.translate.explain import LINES_AT_ONCE, Explainer, with_references
 from transformer_cli.commands.translate.keys import DocumentFormat, TranslateConfig
@@ -20,6 +19,7 @@ from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, sho
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table
+from transformer_cli.decoding.opening import Opened
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.records import record_of, to_line
 from transformer_cli.decoding.results import Translated

@@ -1,0 +1,3 @@
+"""The version of tfm."""
+
+__version__ = "0.1.0"
