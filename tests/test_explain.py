@@ -28,8 +28,8 @@ from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.scoring import score_translations
 from transformer_cli.models.file import read_model
+from transformer_cli.models.runs import label_smoothing_of
 from transformer_cli.training.loss import smoothed_nll
-from transformer_cli.training.run_directory import label_smoothing_of
 
 N_SENTENCES, LONGEST = 12, 4
 TRANSLATE = ["translate", "--checkpoint", "m", "--device", "cpu", "decode.max_extra_length=3"]

@@ -17,10 +17,10 @@ from transformer_cli.config.fields import key_infos
 from transformer_cli.config.options import info_at
 from transformer_cli.config.renamed import RENAMED_KEYS
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.errors import CheckpointError, ConfigError, LockedError
+from transformer_cli.errors import ConfigError, LockedError
 from transformer_cli.files import follow, locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MODEL_FILE, ModelFile
+from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
 from transformer_cli.training.checkpoints import CHECKPOINTS
 from transformer_cli.training.resuming import AUTO, log_changes
@@ -192,15 +192,6 @@ def _refuse_another_run(config: TrainConfig, folder: Path) -> None:
 
 def _shown(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def label_smoothing_of(model: ModelFile, path: Path) -> float | None:
-    """What a model was trained with, by its file or by the run that it lies in; None where neither says."""
-    found = model.provenance.get("label_smoothing")
-    if found is None and (folder := run_of(path.resolve())) is not None:
-        with suppress(CheckpointError):
-            found = read_config(folder).train.label_smoothing
-    return float(found) if isinstance(found, float | int) and 0 <= found < 1 else None
 
 
 def _fixed(config: TrainConfig) -> dict[str, Any]:

@@ -35,9 +35,8 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model
-from transformer_cli.models.runs import run_of
+from transformer_cli.models.runs import label_smoothing_of, run_of
 from transformer_cli.text_io import check_output, open_output
-from transformer_cli.training.run_directory import label_smoothing_of
 
 PICTURES = (".png", ".svg")
 FORMATS = (".html", *PICTURES, ".json")

@@ -37,7 +37,7 @@ class Explainer:
         self.translator, self.references, self.n_likeliest = translator, references, config.likeliest
         files = [(model, path) for model, path in zip(opened.models, opened.paths, strict=True)]
         # Not above: it imports what trains and scores, a second that no other translation needs.
-        from transformer_cli.training.run_directory import label_smoothing_of
+        from transformer_cli.models.runs import label_smoothing_of
 
         found = {label_smoothing_of(model, path) for model, path in files if isinstance(model, ModelFile)}
         self.smoothing = found.pop() if len(found) == 1 else None  # of an ensemble, what holds for all
