@@ -156,7 +156,7 @@ def another(command: str, leaf: Leaf, default: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return next(name for name in reversed(hint.__members__) if name != default)
     if leaf.info.choices:
-        return next(name for name in leaf.info.choices if name != default)
+        return next(name for name in leaf.info.legal_values if name != default)
     if hint is bool:
         return not default
     if hint in (int, float) or leaf.info.auto:

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.test_markup_properties import echo, translated
-from transformer_cli.addons.documents.document import PARSERS, parse, translate_document, translate_documents
-from transformer_cli.addons.documents.encodings import other_encoding
+from transformer_cli.addons.documents.document import parse, translate_document, translate_documents
+from transformer_cli.addons.documents.formats import formats
 from transformer_cli.addons.documents.placeholders import numbers_lost
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.config.data import TokenizerConfig
@@ -407,7 +407,7 @@ def message_of(text: str) -> str:
     return f'#: a.rst:1\n#, c-format, icu-format, qt-format, lisp-format\nmsgid "{string}"\nmsgstr ""\n'
 
 
-@pytest.mark.parametrize("format_name", sorted(PARSERS))
+@pytest.mark.parametrize("format_name", sorted(formats()))
 @pytest.mark.parametrize(
     "piece",
     [
@@ -461,4 +461,4 @@ def test_entities_are_never_expanded() -> None:
     ],
 )
 def test_a_document_that_says_it_is_not_utf_8_is_recognised(format_name: str, text: str, encoding: str | None) -> None:
-    assert other_encoding(text, format_name) == encoding
+    assert formats()[format_name].other_encoding(text) == encoding

@@ -11,8 +11,9 @@ import pytest
 
 from tests.toy_server import BREAK, Running, StandIn, running, stand_in_server, toy_model, toy_server
 from transformer_cli import api
-from transformer_cli.addons.documents.document import PARSERS, translate_document
-from transformer_cli.addons.serving.apis.libretranslate import FILES, Downloads
+from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.formats import formats, names_by_ending
+from transformer_cli.addons.serving.apis.libretranslate import Downloads
 from transformer_cli.addons.serving.detection import detect
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.results import TranslateOptions
@@ -191,15 +192,15 @@ def test_a_file_is_translated_and_fetched(served: Running, name: str, content: s
 
 
 def test_every_format_of_files_is_listed_and_known(served: Running) -> None:
-    assert set(FILES.values()) == set(PARSERS)
-    assert served.ask("/frontend/settings")[1]["supportedFilesFormat"] == list(FILES)
+    assert set(names_by_ending().values()) == set(formats())
+    assert served.ask("/frontend/settings")[1]["supportedFilesFormat"] == list(names_by_ending())
 
 
 def test_files_that_cannot_be_translated(served: Running) -> None:
     languages = (("source", b"de"), ("target", b"en"))
     body, headers = multipart(*languages, file=("a.docx", b"x"))
     assert (
-        "no format has the ending '.docx'. Choose one of .txt"
+        "no format has the ending '.docx'. Choose one of .html, .htm"
         in served.ask("/translate_file", body, headers=headers)[1]["error"]
     )
     body, headers = multipart(*languages, file=("a.txt", b"\xff"))

@@ -125,7 +125,7 @@ class Command:
 
 def _help(kind: Any, info: KeyInfo) -> str:
     """The sentence about a key, with its choices."""
-    choices = [one.name for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else info.choices
+    choices = [one.name for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else info.legal_values
     return f"{info.help} One of {', '.join(choices)}." if choices else info.help
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.translate.keys import DocumentFormat, OnIssue, TranslateConfig
+from transformer_cli.commands.translate.formats import LINES
+from transformer_cli.commands.translate.keys import OnIssue, TranslateConfig
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.engines import AUTO, TORCH
 from transformer_cli.decoding.opening import Opened, open_models
@@ -35,7 +36,7 @@ def open_translator(
     )
     engine = AUTO if is_typed and config.engine is None else config.engine and config.engine.name
     opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
-    if config.format is not DocumentFormat.text:
+    if config.format != LINES:
         options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
     if engine == AUTO and opened.engine != TORCH:
         LOGGER.info("engine=%s, as nothing here needs torch; engine=torch chooses the other", opened.engine)

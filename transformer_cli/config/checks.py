@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from transformer_cli.errors import ConfigError
+from transformer_cli.registry import did_you_mean
 
 AUTO = "auto"  # of a number that is derived from the memory (train.max_tokens_per_microbatch) or from the corpus
 REQUIRED: Any = "???"  # how OmegaConf marks a value without a default; written out, as importing OmegaConf takes time
@@ -82,3 +83,9 @@ def one_file(key: str, value: Any) -> str | None:
         raise ConfigError(f"--{key}: names {len(value)} files, and one is read at a time. Name one")
     name = value[0] if isinstance(value, list) else value
     return None if name is None else str(name)
+
+
+def check_choice(key: str, value: str, choices: Sequence[str]) -> None:
+    """Raise ConfigError for what is none of `choices`, which add-ons and plugins register."""
+    if value not in choices:
+        raise ConfigError(f"{key}={value}: unknown{did_you_mean(value, choices)}. Choose {', '.join(choices)}")

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeVar
@@ -27,6 +27,9 @@ OVERWRITE = "Replace the output if it exists."
 
 Affects = Literal["weights", "text", "export", "scores", "rounding", "speed", "log", "place"]
 _FREE: tuple[Affects, ...] = ("export", "speed", "log", "place")  # what a resumed run may change, unless a key refuses
+
+# Legal values; a function for those that add-ons and plugins register.
+Choices = tuple[str, ...] | Callable[[], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class KeyInfo:
     high: float = math.inf
     below: bool = False  # `high` itself is not legal
     auto: bool = False  # "auto" is legal, too
-    choices: tuple[str, ...] = ()  # legal values, where the type does not list them
+    choices: Choices = ()  # legal values, where the type does not list them
     path: bool = False  # names a file or folder: a leading ~ is the home folder
     flag: str = ""  # the option that is a synonym of the key, as --output
     word: bool = False  # its value may stand on the command line alone, as the text of `tfm translate "a text"`
@@ -64,6 +67,10 @@ class KeyInfo:
     chosen_once: bool = False  # null or auto is replaced as a run begins, and a resumed run keeps what was chosen then
     part: str = ""  # the part of the model or of the translation that alone reads the key; empty: several do
     entry: str = ""  # of `options`: the key beside it that names the entry of a registry whose settings these are
+
+    @property
+    def legal_values(self) -> Sequence[str]:
+        return self.choices() if callable(self.choices) else self.choices
 
     def resolved(self, default: Affects | None) -> "KeyInfo":
         """The same with `affects` and `may_change`; the first is `default` where the key does not say it."""
@@ -81,7 +88,7 @@ def key(
     high: float = math.inf,
     below: bool = False,
     auto: bool = False,
-    choices: tuple[str, ...] = (),
+    choices: Choices = (),
     path: bool = False,
     flag: str = "",
     word: bool = False,

@@ -98,7 +98,7 @@ def _kind(hint: Any, info: KeyInfo) -> tuple[str, str]:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return f"choice{null}", " | ".join(kind.__members__)
     if info.choices:
-        return f"choice{null}", " | ".join(info.choices)
+        return f"choice{null}", " | ".join(info.legal_values)
     if typing.get_origin(kind) is dict:
         return "keys and values", ""
     if kind is Any:

@@ -12,8 +12,7 @@ from itertools import islice
 from typing import TypeVar
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_text, refuse_bilingual
-from transformer_cli.addons.documents.html import parse_html
-from transformer_cli.addons.documents.markdown import parse_markdown
+from transformer_cli.addons.documents.formats import formats
 from transformer_cli.addons.documents.placeholders import (
     Restored,
     numbers_lost,
@@ -22,10 +21,7 @@ from transformer_cli.addons.documents.placeholders import (
     restore_masked,
 )
 from transformer_cli.addons.documents.placement import Aligned, Span, TooManyTagsError, place, prefers_space_before
-from transformer_cli.addons.documents.plain import parse_text
-from transformer_cli.addons.documents.po import parse_po
 from transformer_cli.addons.documents.stand_ins import Masked, with_codes, with_names, with_symbols
-from transformer_cli.addons.documents.subtitles import parse_srt
 from transformer_cli.addons.documents.units import (
     ON_UNIT,
     Document,
@@ -37,7 +33,6 @@ from transformer_cli.addons.documents.units import (
     UnreadableError,
     goes_on,
 )
-from transformer_cli.addons.documents.xml import parse_xml
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
@@ -45,14 +40,6 @@ from transformer_cli.errors import DataError
 
 T = TypeVar("T")
 Translate = Callable[[Sequence[str]], Sequence[Translated]]
-PARSERS: dict[str, Callable[[str], Document]] = {
-    "text": parse_text,
-    "html": parse_html,
-    "xml": parse_xml,
-    "markdown": parse_markdown,
-    "po": parse_po,
-    "srt": parse_srt,
-}
 MAX_PLACEHOLDERS = 500  # of a unit: more is a list or a table, and no text
 
 # What can be said of the translation of a unit, beside the quality flags of its text.
@@ -88,10 +75,11 @@ class TranslatedDocument:
 
 def parse(text: str, format_name: str, name: str = "the document") -> Document:
     """Raises DataError for what would be damaged as that format, with the name of the document."""
-    if format_name != "text":
+    form = formats()[format_name]
+    if not form.is_bilingual:
         refuse_bilingual(bilingual_of_text(text), name)
     try:
-        return PARSERS[format_name](text)
+        return form.parse(text)
     except UnreadableError as error:
         raise DataError(f"{name}:{error.line}: {error}") from error
 
@@ -111,7 +99,7 @@ def translate_documents(
     symbols: Sequence[str] = (),
     on_unit: Callable[[int], object] = goes_on,
 ) -> list[TranslatedDocument]:
-    """Translate the text of documents of a format, one of PARSERS, and keep everything else as it is, byte for byte.
+    """Translate the text of documents of a format and keep everything else as it is, byte for byte.
 
     `translate` fills in `Translated.alignment` if it can. `symbols` are pieces of the model's vocabulary that stand for
     placeholders. `on_unit` is called often, with the number of units found so far; what it raises ends everything.

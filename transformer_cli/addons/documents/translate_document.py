@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_name, refuse_bilingual
 from transformer_cli.addons.documents.document import BY_POSITION, REPAIRED, TranslatedDocument, parse, translate_parsed
-from transformer_cli.addons.documents.encodings import other_encoding
+from transformer_cli.addons.documents.formats import Format
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.commands.open_translator import flags_set, open_translator
 from transformer_cli.commands.translate.keys import TranslateConfig
@@ -20,7 +20,7 @@ N_SHOWN = 5  # texts that a warning shows
 _HARMLESS = (REPAIRED, BY_POSITION)  # flags that are counted, and whose texts are not shown
 
 
-def translate_file(config: TranslateConfig) -> None:
+def translate_file(form: Format, config: TranslateConfig) -> None:
     """Translate the document in `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
     device = choose_device(config.device)
     with ExitStack() as files:
@@ -28,9 +28,10 @@ def translate_file(config: TranslateConfig) -> None:
         if config.input is None and source.isatty():
             LOGGER.info("Type a document; Ctrl-D ends it")
         data = b"".join(read_chunks(source, config.input or STDIN))
-        text = decode_document(data.removeprefix(BOM), config)
-        refuse_bilingual(bilingual_of_name(config.input or ""), config.input or STDIN)
-        parsed = parse(text, config.format.name, config.input or STDIN)
+        text = decode_document(data.removeprefix(BOM), form, config)
+        if not form.is_bilingual:
+            refuse_bilingual(bilingual_of_name(config.input or ""), config.input or STDIN)
+        parsed = parse(text, config.format, config.input or STDIN)
         _, translator = open_translator(config, device)
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
         symbols = placeholder_symbols(translator.tokenizers)
@@ -40,7 +41,7 @@ def translate_file(config: TranslateConfig) -> None:
     report(document, config)
 
 
-def decode_document(data: bytes, config: TranslateConfig) -> str:
+def decode_document(data: bytes, form: Format, config: TranslateConfig) -> str:
     """Raises DataError for what is not UTF-8, or says that it is not."""
     name = config.input or STDIN
     try:
@@ -52,7 +53,7 @@ def decode_document(data: bytes, config: TranslateConfig) -> str:
             f"{name}:{line}: byte 0x{data[error.start]:02x} at column {column} is not UTF-8."
             " Convert the document to UTF-8 first"
         ) from error
-    if encoding := other_encoding(text, config.format.name):
+    if encoding := form.other_encoding(text):
         raise DataError(
             f"{name}: says that its encoding is {encoding}. Convert it to UTF-8, and change what it says of itself"
         )
@@ -63,7 +64,7 @@ def report(document: TranslatedDocument, config: TranslateConfig) -> None:
     """Log what the document does not show."""
     n_units = len(document.units)
     if not n_units:
-        LOGGER.warning("%s: has no text to translate as format=%s", config.input or STDIN, config.format.name)
+        LOGGER.warning("%s: has no text to translate as format=%s", config.input or STDIN, config.format)
     counts: Counter[str] = document.flags
     unknown = UnknownCounter()
     for number, unit in enumerate(document.units, 1):

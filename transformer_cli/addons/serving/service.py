@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from transformer_cli.addons.documents.document import PARSERS, TranslatedDocument, translate_documents
+from transformer_cli.addons.documents.document import TranslatedDocument, translate_documents
+from transformer_cli.addons.documents.formats import formats
 from transformer_cli.addons.documents.plain import LINE_END
 from transformer_cli.addons.serving.detection import Detected, detect
 from transformer_cli.addons.serving.errors import RequestError
@@ -51,7 +52,7 @@ class Wish:
     alignments: bool = False
     token_scores: bool = False
     retry: bool = False
-    format: str = "text"  # one of PARSERS
+    format: str = "text"  # of documents
     placeholders: bool = False  # of a plain text: keep {name}, %s, URLs and the like; there are no alternatives then
 
     @property
@@ -124,8 +125,8 @@ class Service:
         It is never suspended unless `call.is_awaited`, with which the wish must be a simple one.
         """
         self.check_size(texts)
-        if wish.format not in PARSERS:
-            raise RequestError(400, f"format: {quoted(wish.format, 40)} is none. Choose one of {', '.join(PARSERS)}")
+        if wish.format not in (known := formats()):
+            raise RequestError(400, f"format: {quoted(wish.format, 40)} is none. Choose one of {', '.join(known)}")
         return await self.any_size_async(texts, source, target, wish, call)
 
     def translate_any_size(

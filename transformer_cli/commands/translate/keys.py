@@ -4,21 +4,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS, LINES
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import CHECKPOINTS, DEVICE, OVERWRITE, PLUGINS, RUNS, SEED, STRICT, check_ranges, key
 from transformer_cli.config.shared import ENGINE, TAG, Engine, OutputFormat
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
-
-
-class DocumentFormat(Enum):
-    text = "text"  # lines, each of which is translated
-    html = "html"
-    xml = "xml"
-    markdown = "markdown"
-    po = "po"  # messages of gettext: those without a translation
-    srt = "srt"  # SubRip subtitles
 
 
 class OnIssue(Enum):
@@ -39,9 +31,10 @@ class TranslateConfig:
     )
     overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
     strict: bool = key(False, STRICT, flag="--strict")
-    format: DocumentFormat = key(
-        DocumentFormat.text,
+    format: str = key(
+        LINES,
         "What the input is: lines of text, or one document, whose mark-up is kept.",
+        choices=DOCUMENT_FORMATS.names,
         flag="--format",
     )
     output_format: OutputFormat = key(
@@ -100,7 +93,7 @@ class TranslateConfig:
             )
         if self.likeliest != 5 and not self.explain:
             raise ConfigError(f"likeliest={self.likeliest}: is for --explain. Add it, or leave this out")
-        if self.format is not DocumentFormat.text:
+        if self.format != LINES:
             self._check_document()
 
     def _check_document(self) -> None:
@@ -113,5 +106,5 @@ class TranslateConfig:
         ):
             if is_set:
                 raise ConfigError(
-                    f"{setting}: is for lines, and format={self.format.name} is one document. Leave one of them out"
+                    f"{setting}: is for lines, and format={self.format} is one document. Leave one of them out"
                 )

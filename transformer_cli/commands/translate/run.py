@@ -10,10 +10,11 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
-from transformer_cli.addons.documents.translate_document import translate_file
 from transformer_cli.commands.open_translator import flags_set, open_translator
 from transformer_cli.commands.translate.explain import LINES_AT_ONCE, Explainer, with_references
-from transformer_cli.commands.translate.keys import DocumentFormat, TranslateConfig
+from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS, LINES
+from transformer_cli.commands.translate.keys import TranslateConfig
+from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
@@ -49,9 +50,11 @@ _DOCUMENT_BEGINS = re.compile(rb"\s*<(\?xml|!doctype\s+html|html)\b", re.IGNOREC
 
 def run(config: TranslateConfig) -> None:
     """Translate `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
+    if config.format != LINES:
+        check_choice("format", config.format, DOCUMENT_FORMATS.names())  # now that plugins are imported
     check_paths(config)
-    if config.format is not DocumentFormat.text:
-        translate_file(config)
+    if config.format != LINES:
+        DOCUMENT_FORMATS[config.format].translate_file(config)
         return
     device = choose_device(config.device)
     with ExitStack() as files:

@@ -13,8 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transformer_cli.addons.documents.document import PARSERS
-from transformer_cli.addons.documents.encodings import other_encoding
+from transformer_cli.addons.documents.formats import format_of_file, formats, names_by_ending
 from transformer_cli.addons.serving.detection import Detected
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_of, number_of, text_of, texts_of
@@ -26,16 +25,6 @@ from transformer_cli.languages import names_of, written
 
 PATHS = ("/translate", "/translate_file", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
 FORMATS = ("text", "html")
-FILES = {
-    ".txt": "text",
-    ".html": "html",
-    ".htm": "html",
-    ".xml": "xml",
-    ".md": "markdown",
-    ".po": "po",
-    ".srt": "srt",
-    ".vtt": "srt",
-}
 KEPT_SECONDS = 600  # of a translated file
 KEPT_BODIES = 20  # times the largest body that a request may have: what all translated files may take
 BOM_TEXT = "\ufeff"
@@ -147,7 +136,7 @@ def routes(server: Server) -> list[Route]:
                     "target": {"code": written(target), "name": names_of(targets)[target]},
                 },
                 "suggestions": False,
-                "supportedFilesFormat": list(_files()),
+                "supportedFilesFormat": list(names_by_ending()),
             }
         )
 
@@ -200,26 +189,21 @@ def _format(fields: Fields) -> str:
     return str(value)
 
 
-def _files() -> dict[str, str]:
-    """Formats by the endings of files."""
-    return {ending: kind for ending, kind in FILES.items() if kind in PARSERS}
-
-
 def _file(fields: Fields) -> tuple[str, str, str]:
     """Name, text and format of the file of a form."""
     upload = fields.uploads.get("file")
     if upload is None:
         raise RequestError(400, "file: is missing. Send a form of the type multipart/form-data, with a file")
-    ending = PurePath(upload.name).suffix.lower()
-    if ending not in _files():
-        raise RequestError(400, f"file: no format has the ending {ending[:20]!r}. Choose one of {', '.join(_files())}")
+    if (kind := format_of_file(upload.name)) is None:
+        ending, known = PurePath(upload.name).suffix.lower()[:20], ", ".join(names_by_ending())
+        raise RequestError(400, f"file: no format has the ending {ending!r}. Choose one of {known}")
     try:
         text = upload.content.decode()
     except UnicodeDecodeError as error:
         raise RequestError(400, f"file: is not UTF-8, at byte {error.start + 1}. Send UTF-8") from None
-    if encoding := other_encoding(text, _files()[ending]):
+    if encoding := formats()[kind].other_encoding(text):
         raise RequestError(400, f"file: says that its encoding is {encoding[:20]}. Send UTF-8, and say so in the file")
-    return upload.name, text, _files()[ending]
+    return upload.name, text, kind
 
 
 def _translated_name(name: str, route: Sequence[Step]) -> str:

@@ -11,10 +11,6 @@ const N_BEST = 8, SHOWN = 5; // alternatives that are asked for, and that are sh
 const DIVERSITY = 2; // nats: enough for groups to begin with other words
 const DETECTED = 2000; // characters in which the language is detected
 const LONGEST_FILE = 5e6; // bytes
-const FORMATS = {
-  txt: "text", srt: "srt", vtt: "srt", html: "html", htm: "html", xhtml: "html", md: "markdown", markdown: "markdown", po: "po",
-  pot: "po", xml: "xml",
-};
 const RETRIED = new Map([
   [0, "The server does not answer."], [429, "This is more than the server takes from one reader."],
   [502, "The server does not answer."], [503, "The server is busy."],
@@ -51,6 +47,7 @@ const state = {
 };
 
 const byId = (id) => document.getElementById(id);
+const FORMATS = JSON.parse(byId("file").dataset.formats); // names by the endings of files
 const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const lengthOf = (text) => { let n = 0; for (const _ of text) n++; return n; }; // in characters, not UTF-16 units
 
@@ -678,11 +675,11 @@ async function translateFile(file) {
   byId("jobs").append(job);
   byId("files").hidden = false;
   try {
-    const ending = file.name.includes(".") ? file.name.split(".").at(-1).toLowerCase() : "";
+    const ending = file.name.includes(".") ? `.${file.name.split(".").at(-1).toLowerCase()}` : "";
     const { target } = chosen();
     const progress = (text) => { note.textContent = text; };
     const translation = await translatedFile(file, FORMATS[ending], controller.signal, progress);
-    const name = `${file.name.slice(0, -ending.length)}${target}.${ending}`;
+    const name = `${file.name.slice(0, -ending.length)}.${target}${ending}`;
     // Not as HTML: a browser that opens it must not take it for a page of this server.
     const blob = new Blob([translation.text], { type: "application/octet-stream" });
     note.textContent = translation.note;

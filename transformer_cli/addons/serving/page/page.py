@@ -4,7 +4,10 @@ The page asks the server for everything else: its script reads /api/models, and 
 /api/attention. Paths are relative, so a proxy may serve it under any folder.
 """
 
-from transformer_cli.addons.pages.document import document
+import json
+
+from transformer_cli.addons.documents.formats import names_by_ending
+from transformer_cli.addons.pages.document import document, escaped
 
 # The rest of its policy is in the page. Its address, of which a proxy may have made a secret, goes to no other site.
 HEADERS = {
@@ -23,4 +26,5 @@ def render() -> str:
         title="Translate",
         connect_to="'self'",
         framed="transformer_cli.addons.attention_maps",
+        formats=escaped(json.dumps(names_by_ending())),
     )

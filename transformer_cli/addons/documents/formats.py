@@ -1,0 +1,48 @@
+"""The formats of documents: those of this add-on, and those of plugins (see `register`)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS
+
+if TYPE_CHECKING:
+    from transformer_cli.addons.documents.units import Document
+
+_HEAD = 2048  # characters in which a document says its encoding
+_UTF_8 = ("utf-8", "utf8", "us-ascii", "ascii", "charset")  # CHARSET is what templates of gettext have
+Parse = Callable[[str], "Document"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a text is read as units of translation and what is kept; with the translations it is the document again."""
+
+    name: str
+    parse: Parse  # raises UnreadableError, with the line, for what would be damaged
+    endings: tuple[str, ...] = ()  # of files, in small letters, with the dot
+    encoding: re.Pattern[str] | None = None  # finds the encoding that a document says it is in, as group 1
+    # Whether it may hold texts beside their translations, as XLIFF does: other formats refuse what is known to.
+    is_bilingual: bool = False
+
+    def other_encoding(self, text: str) -> str | None:
+        """The name of an encoding that is not UTF-8, in which readers of the document would misread a translation."""
+        match = self.encoding.search(text[:_HEAD]) if self.encoding else None
+        return match[1] if match and match[1].lower() not in _UTF_8 else None
+
+
+def formats() -> dict[str, Format]:
+    """All that were registered so, by name."""
+    found = {name: DOCUMENT_FORMATS[name] for name in DOCUMENT_FORMATS.names()}
+    return {name: one for name, one in found.items() if isinstance(one, Format)}
+
+
+def names_by_ending() -> dict[str, str]:
+    return {ending: name for name, one in sorted(formats().items()) for ending in one.endings}
+
+
+def format_of_file(name: str) -> str | None:
+    """The name of a file's format, by the ending."""
+    return names_by_ending().get(PurePath(name).suffix.lower())
