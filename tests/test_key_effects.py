@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -146,3 +146,16 @@ def test_a_corpus_is_prepared_again_for_a_reader_s_key_unless_it_says_that_the_t
     assert cache_key(mark="->", threads=1) == cache_key(mark="->", threads=2)
     assert cache_key(mark="->") != cache_key(mark="=>")
     assert cache_key(unknown=1) != cache_key(unknown=2)
+
+
+def test_an_option_that_a_later_version_adds_leaves_the_caches_of_this_one_as_they_are() -> None:
+    @dataclass
+    class Later(DataConfig):
+        later: bool = key(False, "New.", affects="text")
+        forgotten: bool = key(False, "New, and of no text.", affects="log")
+
+    def cache_key(schema: type[DataConfig], **options: Any) -> str:
+        return prepare._key(schema(source_lang="en", target_lang="fr", train="a.txt", **options), {})
+
+    assert cache_key(Later) == cache_key(Later, forgotten=True) == cache_key(DataConfig)
+    assert cache_key(Later, later=True) != cache_key(DataConfig)

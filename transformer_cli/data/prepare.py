@@ -67,6 +67,14 @@ _PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warni
 _HELD = "held.json"
 # Of what is prepared, these are no part of its fingerprint: older versions had none.
 _APART = (_WARNINGS, _SETS, _CHUNKS, _HELD)
+# Options that are in the keys of all caches, also with their default. Only these are: the list is complete.
+_FIRST = frozenset(
+    {
+        *("source_lang", "target_lang", "builtin", "train", "dev", "test", "seed", "holdout", "on_bad", "tokenizer"),
+        *("max_length", "max_ratio", "drop_duplicates"),
+        *("kind", "vocab_size", "joint", "character_coverage", "byte_fallback", "max_sentences"),  # of the tokenizer
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -164,35 +172,15 @@ def _key(
     left_out: frozenset[str] = frozenset(),
 ) -> str:
     """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
-    options = values_that_affect("text", config)
-    if config.task is Task.translation:
-        del options["task"]  # keeps the keys of caches that are older than the other tasks
-    if not config.tokenizer.fold_case:
-        del options["tokenizer"]["fold_case"]
+    options = _chosen(values_that_affect("text", config), values_that_affect("text", type(config)()))
     for name, values in _sizes(config).items():
         options["tokenizer"][name] = values if len(values) > 1 else values[0]
-    del options["tokenizer"]["multiple_of"], options["tokenizer"]["model"]
-    for name in ("user_symbols", "split_digits"):
-        if not options["tokenizer"][name]:
-            del options["tokenizer"][name]
-    for name in ("tags", "dev_tags", "test_tags", "line_tags"):
-        if not options[name]:
-            del options[name]
+    for name in ("multiple_of", "model"):  # are in the sizes, and in `tokenizers`
+        options["tokenizer"].pop(name, None)
     if not config.is_swapped:
-        del options["languages"]  # without effect unless the sides are swapped
-    if not config.columns:
-        del options["columns"]
-    for name in ("truncate_source", "detokenize"):
-        if not options[name]:
-            del options[name]
-    for name in ("quoted", "header"):
-        if options[name] is None:
-            del options[name]
-    if not config.bidirectional:
-        del options["bidirectional"]
-    if config.reader is None:
-        del options["reader"], options["options"]
-    else:
+        options.pop("languages", None)  # without effect unless the sides are swapped
+    options.pop("options", None)
+    if config.reader is not None:
         options["reader"] = [config.reader, READERS[config.reader].version]
         options["options"] = options_that_affect("text", READERS, config.reader, config.options)
     if _is_mixed(config):
@@ -207,6 +195,15 @@ def _key(
         options["left_out"] = sorted(left_out)
     everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
     return hashlib.sha256(everything.encode()).hexdigest()
+
+
+def _chosen(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """The options that are in the key: a default is left out, but for _FIRST, so that later options keep older keys."""
+    return {
+        name: _chosen(value, defaults[name]) if name == "tokenizer" else value
+        for name, value in values.items()
+        if name in _FIRST or value != defaults[name]
+    }
 
 
 def _sizes(config: DataConfig) -> dict[str, list[Any]]:
