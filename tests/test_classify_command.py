@@ -167,7 +167,7 @@ def encoded(data: bytes) -> list[Encoded]:
     model, rows = random_model(), list[Encoded]()
     reader = Reader(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=100)
     source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    EncoderFilter(reader, rows.extend, None, strict=False).process_stream(source, description="classify")
+    EncoderFilter(reader, rows.extend, None, strict=False).process_stream(source)
     return rows
 
 

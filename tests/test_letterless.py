@@ -138,7 +138,7 @@ def test_the_command_counts_them_and_the_format_characters(caplog: pytest.LogCap
     caplog.set_level(logging.INFO, logger="tfm")
     sink, source = io.BytesIO(), io.BufferedReader(io.BytesIO("12\nthe cat\nthe\u00ad cat\u200b\n!\n\n".encode()))  # type: ignore[arg-type]
     config = TranslateConfig(output_format=OutputFormat.jsonl)
-    TranslationFilter(translator_of(toy_tokenizer()), sink, config).process_stream(source, description="translate")
+    TranslationFilter(translator_of(toy_tokenizer()), sink, config).process_stream(source)
     records = [json.loads(line) for line in sink.getvalue().decode().split("\n")[:-1]]
     assert [records[n]["translation"] for n in (0, 3, 4)] == ["12", "!", ""]
     assert records[1]["translation"] == records[2]["translation"]

@@ -20,7 +20,7 @@ from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_run import tokenizers as letter_ids
 from transformer_cli.commands.score.keys import ScoreConfig
-from transformer_cli.commands.score.run import Pair, from_stream, score_all
+from transformer_cli.commands.score.run import PairScorer
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
@@ -124,10 +124,15 @@ def test_D1_as_many_scores_come_out_as_pairs_went_in_for_any_bytes(folder: Path,
     def check(pairs: list[tuple[bytes, bytes]]) -> None:
         given_lines = b"".join(b"\t".join(pair) + b"\n" for pair in pairs)
         assume(is_text(given_lines))
-        stream = io.BufferedReader(io.BytesIO(given_lines))
-        chunks = list(from_stream(stream, ScoreConfig()))
-        pairs = [(pair.source, pair.translation) for chunk in chunks for pair in chunk]
-        scored = score_translations(model, [file], options, device, pairs)
+        scored: list[ScoredTranslation] = []
+
+        def score_chunk(pairs: list[tuple[str, str]], **options_of_chunk: Any) -> list[ScoredTranslation]:
+            found = score_translations(model, [file], options, device, pairs, **options_of_chunk)
+            scored.extend(found)
+            return found
+
+        stream = io.BufferedReader(io.BytesIO(given_lines))  # type: ignore[arg-type]
+        PairScorer(score_chunk, ScoreConfig(), unit="pair").process_stream(stream)
         seen.append(len(scored))
         assert len(scored) == len(pairs)
         assert all(len(one.pieces) == len(one.log_probs) for one in scored)
@@ -187,8 +192,9 @@ def test_every_chunk_of_pairs_has_the_number_of_its_first_line(capsys: pytest.Ca
         firsts.append(first_line)
         return [ScoredTranslation(["a"], [-1.0]) for _ in pairs]
 
-    pair = Pair("a", "b")
-    score_all(score_chunk, [[pair] * 2, [pair] * 3, [pair]], ScoreConfig(json=True), what="line")
+    scorer = PairScorer(score_chunk, ScoreConfig(json=True), unit="line")
+    for n_lines in (2, 3, 1):
+        scorer.process_block(b"a\tb\n" * n_lines)
     assert firsts == [1, 3, 6]
     assert [json.loads(line)["line"] for line in capsys.readouterr().out.split("\n")[:-1]] == [1, 2, 3, 4, 5, 6]
 

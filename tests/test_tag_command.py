@@ -304,7 +304,7 @@ def bytes_out(data: bytes, config: TagConfig) -> bytes:
     tagger = WordTagger(random_model(), device=CPU, batch_tokens=100)
     source, sink = io.BufferedReader(io.BytesIO(data)), io.BytesIO()  # type: ignore[arg-type]
     if config.format is TagFormat.text:
-        SentenceFilter(tagger, sink, config).process_stream(source, description="tag")
+        SentenceFilter(tagger, sink, config).process_stream(source)
     else:
         dialect = Dialect.of(config.columns, is_conllu=config.format is TagFormat.conllu)
         RowFilter(tagger, sink, config, dialect).process_stream(source)

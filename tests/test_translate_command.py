@@ -49,7 +49,7 @@ def translated(data: bytes, config: TranslateConfig | None = None, *, translator
 def stream(data: bytes, sink: BinaryIO, config: TranslateConfig, *, translator: Translator | None = None) -> None:
     source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
     lines = TranslationFilter(translator or Echo(), sink, config)  # type: ignore[arg-type]
-    lines.process_stream(source, description="translate")
+    lines.process_stream(source)
 
 
 def line_count(data: bytes) -> int:
@@ -171,7 +171,7 @@ def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
         ]
         row_filter = TranslationFilter(translator, sink, config, prefixes=prefixes)
         source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-        row_filter.process_stream(source, description="translate")
+        row_filter.process_stream(source)
         found = [json.loads(line) for line in sink.getvalue().split(b"\n")[:-1]]
         assert [record.pop("line") for record in found] == list(range(1, len(lines) + 1))
         for record, text, prefix in zip(found, texts, prefixes, strict=True):

@@ -70,7 +70,7 @@ def test_lines_are_counted_and_the_first_is_named(caplog: pytest.LogCaptureFixtu
 def answered(text: str, config: TranslateConfig, tokenizer: Tokenizer) -> str:
     sink, source = io.BytesIO(), io.BufferedReader(io.BytesIO(text.encode()))  # type: ignore[arg-type]
     translator = translator_of(tokenizer, options=TranslateOptions(retry=True))
-    TranslationFilter(translator, sink, config).process_stream(source, description="translate")
+    TranslationFilter(translator, sink, config).process_stream(source)
     return sink.getvalue().decode()
 
 

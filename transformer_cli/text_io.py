@@ -173,16 +173,56 @@ def warn_invalid(n_invalid: int, n_lines: int, *, unit: str = "line") -> None:
         )
 
 
-class LineFilter(ABC):
-    """Numbers and decodes lines, and passes them in blocks to `respond`, which a subclass defines.
+class Filter(ABC):
+    """Blocks of bytes in, responses out. `path` is the file that they come from, None for standard input."""
 
-    `path` is the file that the lines come from, None for standard input.
-    """
+    progress = ""  # name of its progress bar
+    greeting, prompt = "", "> "  # at a terminal; a filter without a greeting reads it as it reads a pipe
+    reports_at_end = False  # True: of lines that are typed, too, rather than on each
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+
+    @abstractmethod
+    def process_block(self, block: bytes) -> None:
+        """Respond to whole lines."""
+
+    def process_typed(self, line: bytes) -> None:
+        """Respond to a line from a terminal."""
+        self.process_block(line + b"\n")
+
+    @abstractmethod
+    def report(self) -> None:
+        """Log what the responses do not show."""
+
+    def end(self) -> None:
+        """Write what has waited for the end of the input, and report."""
+        self.report()
+
+    def process_stream(self, source: ChunkSource) -> None:
+        """Respond to what has arrived before more is read; then report. A file has a progress bar on a terminal."""
+        with tqdm(
+            total=input_size(self.path),
+            unit="B",
+            unit_scale=True,
+            disable=True if self.path is None else None,  # None: drawn on a terminal only
+            desc=self.progress,
+            file=sys.stderr,
+        ) as bar:
+            for block in read_chunks(source, self.path or STDIN):
+                self.process_block(block)
+                bar.update(len(block))
+        self.end()
+
+
+class LineFilter(Filter):
+    """Numbers and decodes lines, and passes them in blocks to `respond`, which a subclass defines."""
 
     unit = "line"  # what messages call a line
 
     def __init__(self, path: str | None, *, strict: bool) -> None:
-        self.path, self.strict = path, strict
+        super().__init__(path)
+        self.strict = strict
         self.n_lines, self.n_invalid = 0, 0
 
     @abstractmethod
@@ -206,24 +246,29 @@ class LineFilter(ABC):
     def process_block(self, block: bytes) -> None:
         self.process(split_lines(block))
 
-    def process_typed(self, line: bytes) -> None:
-        """Respond to a line from a terminal."""
-        self.process_block(line + b"\n")
 
-    def process_stream(self, source: ChunkSource, *, description: str) -> None:
-        """Respond to what has arrived before more is read; then report. A file has a progress bar on a terminal."""
-        with tqdm(
-            total=input_size(self.path),
-            unit="B",
-            unit_scale=True,
-            disable=True if self.path is None else None,  # None: drawn on a terminal only
-            desc=description,
-            file=sys.stderr,
-        ) as bar:
-            for block in read_chunks(source, self.path or STDIN):
-                self.process_block(block)
-                bar.update(len(block))
-        self.report()
+def run_filter(
+    open_filter: Callable[[Sink, bool], Filter],
+    *,
+    input: str | None,
+    output: str | None = None,
+    overwrite: bool = False,
+    text: str | None = None,
+) -> None:
+    """Respond to a file, to `text`, or to standard input, in a file that is whole or absent, or on standard output.
+
+    `open_filter` gets where to write, and whether the lines are typed at a terminal. Raises TfmError.
+    """
+    with open_input(input, text) as source, open_output(output, replace=overwrite) as sink:
+        is_typed = input is None and source.isatty()
+        lines = open_filter(sink, is_typed)
+        if is_typed and lines.greeting:
+            LOGGER.info("%s", lines.greeting)
+            read_terminal(lines.process_typed, prompt=lines.prompt)
+            if lines.reports_at_end:
+                lines.report()
+        else:
+            lines.process_stream(source)
 
 
 # ---- Lines that are typed at a terminal

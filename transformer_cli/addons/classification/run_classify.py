@@ -5,7 +5,6 @@ Shapes: C classes.
 
 import json
 from collections.abc import Sequence
-from contextlib import ExitStack
 
 from torch import Tensor
 
@@ -24,10 +23,9 @@ from transformer_cli.text_io import (
     STDIN,
     STDOUT,
     Line,
+    Sink,
     check_files,
-    open_input,
-    open_output,
-    read_terminal,
+    run_filter,
     write_responses,
 )
 
@@ -41,28 +39,30 @@ def run(config: ClassifyConfig) -> None:
     require(model, path, "classifier")
     labels = model.tokenizers.labels
     reader = Reader(model.build_as(Classifier, device), model, device=device, batch_tokens=config.batch_tokens)
-    with ExitStack() as files:
-        source = files.enter_context(open_input(config.input))
-        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
 
+    def open_filter(sink: Sink, is_typed: bool) -> EncoderFilter:
         def write(encoded: Sequence[Encoded]) -> None:
             texts = (text_of(one, labels=labels, config=config) for one in encoded)
             write_responses(sink, texts, config.output or STDOUT)
 
-        kind = PairFilter if reader.n_texts == 2 else EncoderFilter
+        kind = PairFilter if reader.n_texts == 2 else ClassFilter
         lines = kind(reader, write, config.input, strict=config.strict)
+        lines.greeting = f"{shown(path)}: {', '.join(labels)}. Type {lines.described} to see its class; Ctrl-D leaves"
         if config.probabilities and config.output_format is OutputFormat.text:
             LOGGER.info("probabilities in the order %s", ", ".join(labels))
-        if config.input is None and source.isatty():
-            LOGGER.info(
-                "%s: %s. Type %s to see its class; Ctrl-D leaves", shown(path), ", ".join(labels), lines.described
-            )
-            read_terminal(lines.process_typed, prompt="> ")
-        else:
-            lines.process_stream(source, description="classify")
+        return lines
+
+    run_filter(open_filter, input=config.input, output=config.output, overwrite=config.overwrite)
 
 
-class PairFilter(EncoderFilter):
+class ClassFilter(EncoderFilter):
+    """Classifies lines."""
+
+    progress = "classify"
+    described = "a line"  # what is typed at a terminal
+
+
+class PairFilter(ClassFilter):
     """The lines are first<TAB>second, or blank. Raises DataError for any other."""
 
     described = "two texts with a tab between them"

@@ -32,13 +32,19 @@ class Encoded:
 class EncoderFilter(LineFilter):
     """Encodes lines and passes each block of them to `write`."""
 
-    described = "a line"  # what is typed at a terminal
+    progress = "embed"
 
     def __init__(
-        self, reader: Reader, write: Callable[[Sequence[Encoded]], None], path: str | None, *, strict: bool
+        self,
+        reader: Reader,
+        write: Callable[[Sequence[Encoded]], None],
+        path: str | None,
+        *,
+        strict: bool,
+        finish: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(path, strict=strict)
-        self.reader, self.write = reader, write
+        self.reader, self.write, self._finish = reader, write, finish
 
     def respond(self, lines: Sequence[Line]) -> None:
         self.reader.n_lines = self.n_lines  # a line that Ctrl-C dropped does not count
@@ -50,6 +56,10 @@ class EncoderFilter(LineFilter):
         super().process_typed(line)
         self.report()
         self.n_invalid, self.reader.cut, self.reader.unknown = 0, [], UnknownCounter()
+
+    def end(self) -> None:
+        self._finish()
+        super().end()
 
     def report(self) -> None:
         if self.reader.cut:
@@ -72,8 +82,9 @@ class TokenFilter(EncoderFilter):
         *,
         strict: bool,
         unit: TokenUnit,
+        finish: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(reader, write, path, strict=strict)
+        super().__init__(reader, write, path, strict=strict, finish=finish)
         self.of_words = unit is TokenUnit.words
 
     def respond(self, lines: Sequence[Line]) -> None:

@@ -34,10 +34,9 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.text_io import (
     STDOUT,
     Line,
+    Sink,
     check_files,
-    open_input,
-    open_output,
-    read_terminal,
+    run_filter,
     write_responses,
 )
 
@@ -53,34 +52,34 @@ def run(config: EmbedConfig) -> None:
     if config.nearest is not None:
         text_of = partial(nearest, among=read_among(Path(str(config.among)), reader), k=config.nearest)
     with ExitStack() as files:
-        source = files.enter_context(open_input(config.input))
-        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
-        name = config.output or STDOUT
-        arrays: ArrayFile | TokenArchive | None = None
-        if config.nearest is None and isinstance(sink, Output) and not name.endswith(".jsonl"):
+
+        def open_filter(sink: Sink, is_typed: bool) -> EncoderFilter:
+            name = config.output or STDOUT
+            if config.nearest is not None or not isinstance(sink, Output) or name.endswith(".jsonl"):
+                lines = open_lines(lambda encoded: write_responses(sink, map(text_of, encoded), name))
+                lines.greeting = "type a line; Ctrl-D leaves"
+                return lines
+            arrays: ArrayFile | TokenArchive
             if config.tokens is None:
                 arrays = ArrayFile(sink, shape_X)
             else:
                 spool = files.enter_context(TemporaryFile(dir=resolve_link(Path(name)).parent))
                 arrays = TokenArchive(sink, Path(name), shape_X, spool)
 
-        def write(encoded: Sequence[Encoded]) -> None:
-            if arrays is None:
-                write_responses(sink, map(text_of, encoded), name)
-                return
-            for one in encoded:
-                arrays.append(one)
+            def write(encoded: Sequence[Encoded]) -> None:
+                for one in encoded:
+                    arrays.append(one)
 
-        lines = EncoderFilter(reader, write, config.input, strict=config.strict)
-        if config.tokens is not None:
-            lines = TokenFilter(reader, write, config.input, strict=config.strict, unit=config.tokens)
-        if config.input is None and source.isatty() and arrays is None:
-            LOGGER.info("type a line; Ctrl-D leaves")
-            read_terminal(lines.process_typed, prompt="> ")
-        else:
-            lines.process_stream(source, description="embed")
-        if arrays is not None:
-            arrays.finish()
+            return open_lines(write, arrays.finish)
+
+        def open_lines(
+            write: Callable[[Sequence[Encoded]], None], finish: Callable[[], None] = lambda: None
+        ) -> EncoderFilter:
+            if config.tokens is None:
+                return EncoderFilter(reader, write, config.input, strict=config.strict, finish=finish)
+            return TokenFilter(reader, write, config.input, strict=config.strict, finish=finish, unit=config.tokens)
+
+        run_filter(open_filter, input=config.input, output=config.output, overwrite=config.overwrite)
 
 
 def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:

@@ -18,7 +18,7 @@ from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.locate import locate_model
-from transformer_cli.text_io import STDIN, Line, LineFilter, open_input, read_terminal
+from transformer_cli.text_io import STDIN, Line, LineFilter, run_filter
 
 
 def run(config: GenerateConfig) -> None:
@@ -36,13 +36,8 @@ def run(config: GenerateConfig) -> None:
         prompts.process_prompt(config.prompt)
         prompts.report()
         return
-    with open_input(None) as stream:
-        if stream.isatty():
-            LOGGER.info("goes on with %s. Type a beginning; Ctrl-C drops it, Ctrl-D leaves", shown(path))
-            read_terminal(prompts.process_typed, prompt="> ")
-            prompts.report()
-        else:
-            prompts.process_stream(stream, description="generate")
+    prompts.greeting = f"goes on with {shown(path)}. Type a beginning; Ctrl-C drops it, Ctrl-D leaves"
+    run_filter(lambda sink, is_typed: prompts, input=None)
 
 
 def refuse_empty(prompt: str, where: str) -> None:
@@ -53,7 +48,7 @@ def refuse_empty(prompt: str, where: str) -> None:
 class PromptFilter(LineFilter):
     """Prints what a language model generates from each prompt."""
 
-    unit = "prompt"
+    unit, progress, reports_at_end = "prompt", "generate", True
 
     def __init__(self, config: GenerateConfig, model: ModelFile, device: torch.device) -> None:
         super().__init__(None, strict=config.strict)

@@ -5,17 +5,14 @@ Shapes: T words of a sentence, C labels.
 
 import json
 import re
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 from torch import Tensor
-from tqdm import tqdm
 
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.config.shared import OutputFormat
-from transformer_cli.data.lines import ChunkSource, read_chunks, shown
+from transformer_cli.data.lines import shown
 from transformer_cli.data.readers.conll import Dialect, fields_of, trained_columns
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.data.words import words_of_line
@@ -29,15 +26,13 @@ from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import (
     STDIN,
     STDOUT,
+    Filter,
     Line,
     LineFilter,
     Sink,
     check_files,
     decode_line,
-    input_size,
-    open_input,
-    open_output,
-    read_terminal,
+    run_filter,
     warn_invalid,
     write_bytes,
     write_responses,
@@ -52,18 +47,15 @@ def run(config: TagConfig) -> None:
     model = read_model(path)
     require(model, path, "tagger")
     tagger = WordTagger(model, device=device, batch_tokens=config.batch_tokens)
-    with ExitStack() as files:
-        source = files.enter_context(open_input(config.input))
-        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
+
+    def open_filter(sink: Sink, is_typed: bool) -> Filter:
         if config.format is not TagFormat.text:
-            RowFilter(tagger, sink, config, dialect_for(config, model)).process_stream(source)
-            return
+            return RowFilter(tagger, sink, config, dialect_for(config, model))
         lines = SentenceFilter(tagger, sink, config)
-        if config.input is None and source.isatty():
-            LOGGER.info("%s: type a sentence, with spaces between its words; Ctrl-D leaves", shown(path))
-            read_terminal(lines.process_typed, prompt="> ")
-        else:
-            lines.process_stream(source, description="tag")
+        lines.greeting = f"{shown(path)}: type a sentence, with spaces between its words; Ctrl-D leaves"
+        return lines
+
+    run_filter(open_filter, input=config.input, output=config.output, overwrite=config.overwrite)
 
 
 def dialect_for(config: TagConfig, model: ModelFile) -> Dialect:
@@ -91,6 +83,8 @@ def report(tagger: WordTagger) -> None:
 
 class SentenceFilter(LineFilter):
     """A line of words in, a line of tags out."""
+
+    progress = "tag"
 
     def __init__(self, tagger: WordTagger, sink: Sink, config: TagConfig) -> None:
         super().__init__(config.input, strict=config.strict)
@@ -134,10 +128,13 @@ class Row:
     word: str | None = None
 
 
-class RowFilter:
+class RowFilter(Filter):
     """CoNLL columns in, the same with the tag of each word out; all other bytes are kept."""
 
+    progress = "tag"
+
     def __init__(self, tagger: WordTagger, sink: Sink, config: TagConfig, dialect: Dialect) -> None:
+        super().__init__(config.input)
         self.tagger, self.sink, self.config, self.dialect = tagger, sink, config, dialect
         self.word_at = dialect.columns[0] if dialect.columns else 0
         self.label_at = dialect.columns[1] if dialect.columns else None
@@ -146,26 +143,18 @@ class RowFilter:
         self.untagged: dict[str, list[int]] = {}  # numbers of rows that get no tag, by the reason
         self.unwritten = bytearray()  # output until the first tag
 
-    def process_stream(self, source: ChunkSource) -> None:
-        with tqdm(
-            total=input_size(self.config.input),
-            unit="B",
-            unit_scale=True,
-            disable=True if self.config.input is None else None,
-            desc="tag",
-            file=sys.stderr,
-        ) as bar:
-            for block in read_chunks(source, self.config.input or STDIN):
-                *lines, rest = block.split(b"\n")
-                for raw in [*(line + b"\n" for line in lines), *([rest] if rest else [])]:
-                    self._add(raw)
-                *whole, unfinished = self.waiting
-                self._write(whole)
-                self.waiting = [unfinished]
-                bar.update(len(block))
+    def process_block(self, block: bytes) -> None:
+        *lines, rest = block.split(b"\n")
+        for raw in [*(line + b"\n" for line in lines), *([rest] if rest else [])]:
+            self._add(raw)
+        *whole, unfinished = self.waiting
+        self._write(whole)
+        self.waiting = [unfinished]
+
+    def end(self) -> None:
         self._write(self.waiting)
         self._refuse_without_tags()
-        self._report()
+        super().end()
 
     def _add(self, raw: bytes) -> None:
         self.n_lines += 1
@@ -223,7 +212,7 @@ class RowFilter:
             )
         self._flush()
 
-    def _report(self) -> None:
+    def report(self) -> None:
         for reason, numbers in self.untagged.items():
             LOGGER.warning("%s: %s; kept as %s", named(numbers), reason, "it is" if len(numbers) == 1 else "they are")
         report(self.tagger)

@@ -6,7 +6,7 @@ A language model scores lines of text: translations of an empty source.
 import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from transformer_cli.commands.score.keys import ScoreConfig
 from transformer_cli.config.tags import tags_in
-from transformer_cli.data.lines import ChunkSource, TextInput, read_chunks, shown, split_lines
+from transformer_cli.data.lines import TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.opening import with_own_length_penalty
 from transformer_cli.decoding.plan import check_given_tags
@@ -27,7 +27,7 @@ from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyModel, build_all, read_models
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.locate import locate_models
-from transformer_cli.text_io import Line, decode_line, open_input, warn_invalid
+from transformer_cli.text_io import Line, LineFilter, Sink, decode_line, run_filter
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
 
@@ -63,14 +63,17 @@ def run(config: ScoreConfig) -> None:
     tags = tags_in(config.tag or "")
     check_given_tags(tags, models[0].tokenizers.source.tags)
     score = partial(score_translations, model, models, config.decode, device, tags=tags)
-    what = "line" if is_text else "pair"
+    scorer = PairScorer(score, config, unit="line" if is_text else "pair", is_text=is_text)
     if config.source is not None:
-        score_all(score, from_files(given, config), config, what=what, n_pairs=len(given[0]))
+        scorer.score_files(given)
         return
-    with open_input(None) as stream:
-        if stream.isatty():
+
+    def open_filter(sink: Sink, is_typed: bool) -> PairScorer:
+        if is_typed:
             LOGGER.info("type %s; Ctrl-D ends", "a line" if is_text else "a source, a tab and its translation")
-        score_all(score, from_stream(stream, config, is_text=is_text), config, what=what)
+        return scorer
+
+    run_filter(open_filter, input=None)
 
 
 def refuse_for_text(config: ScoreConfig, paths: Sequence[Path]) -> None:
@@ -95,30 +98,6 @@ def check_line_counts(config: ScoreConfig, given: Sequence[Sequence[bytes]]) -> 
 def _lines(path: Path) -> list[bytes]:
     with TextInput(path) as stream:
         return split_lines(b"".join(read_chunks(stream, shown(path))))
-
-
-def from_files(given: Sequence[Sequence[bytes]], config: ScoreConfig) -> Iterator[list[Pair]]:
-    """`given` are the lines of source and translation, or those of the source alone."""
-    sides = list(zip((config.source, config.translation), given, strict=False))  # a language model has the source alone
-    for start in range(0, len(given[0]), PAIRS):
-        numbers = range(start + 1, min(start + PAIRS, len(given[0])) + 1)
-        rows = [
-            [decode_line(lines[number - 1], number, name=name, strict=config.strict) for name, lines in sides]
-            for number in numbers
-        ]
-        yield [text_only(*row) if len(row) == 1 else paired(*row) for row in rows]
-
-
-def from_stream(stream: ChunkSource, config: ScoreConfig, *, is_text: bool = False) -> Iterator[list[Pair]]:
-    """What has arrived, before it waits for more. Raises DataError for a line that is no pair, unless it is text."""
-    n_before = 0
-    for raw in read_chunks(stream, "standard input"):
-        lines = [
-            decode_line(line, number, name=None, strict=config.strict)
-            for number, line in enumerate(split_lines(raw), start=n_before + 1)
-        ]
-        yield [text_only(line) if is_text else split_pair(line) for line in lines]
-        n_before += len(lines)
 
 
 def text_only(line: Line) -> Pair:
@@ -154,36 +133,62 @@ def format_score(scored: ScoredTranslation, line: int, config: ScoreConfig) -> s
     return json.dumps(record, ensure_ascii=False)
 
 
-def score_all(
-    score: Callable[..., list[ScoredTranslation]],
-    chunks: Iterable[list[Pair]],
-    config: ScoreConfig,
-    *,
-    what: str,
-    n_pairs: int | None = None,
-) -> None:
-    """Print each chunk when it is scored, and in the end the sum on stderr."""
-    n_lines, n_invalid, n_tokens, total, unknown = 0, 0, 0, 0.0, UnknownCounter()
-    quiet = True if n_pairs is None else None  # None: drawn on a terminal only
-    with tqdm(total=n_pairs, unit=what, disable=quiet, desc="score", leave=False, file=sys.stderr) as bar:
-        for pairs in chunks:
-            scored = score([(pair.source, pair.translation) for pair in pairs], first_line=n_lines + 1, unknown=unknown)
-            for line, one in enumerate(scored, start=n_lines + 1):
-                print(format_score(one, line, config))
-            sys.stdout.flush()
-            n_lines += len(pairs)
-            n_invalid += sum(pair.is_invalid for pair in pairs)
-            n_tokens += sum(len(one.pieces) for one in scored)
-            total += math.fsum(one.log_prob for one in scored)
-            bar.update(len(pairs))
-    unknown.warn(what)
-    warn_invalid(n_invalid, n_lines, unit=what)
-    if n_tokens:
-        LOGGER.info(
-            "%s %ss, %s tokens with their ends: log-probability %.2f, perplexity %.4g per token",
-            f"{n_lines:,}",
-            what,
-            f"{n_tokens:,}",
-            total,
-            math.exp(min(-total / n_tokens, 100)),
+class PairScorer(LineFilter):
+    """Prints the score of each pair of standard input or of two files, and in the end the sum on stderr.
+
+    A language model scores lines of text: `is_text`.
+    """
+
+    progress = "score"
+
+    def __init__(
+        self, score: Callable[..., list[ScoredTranslation]], config: ScoreConfig, *, unit: str, is_text: bool = False
+    ) -> None:
+        super().__init__(None, strict=config.strict)
+        self._score, self._config, self.unit, self._is_text = score, config, unit, is_text
+        self.n_tokens, self.total, self.unknown = 0, 0.0, UnknownCounter()
+
+    def respond(self, lines: Sequence[Line]) -> None:
+        """Raises DataError for a line that is no pair, unless it is text."""
+        self._score_pairs([text_only(line) if self._is_text else split_pair(line) for line in lines])
+
+    def score_files(self, given: Sequence[Sequence[bytes]]) -> None:
+        """Score the lines of source and translation, or for a language model those of the source alone."""
+        sides = list(zip((self._config.source, self._config.translation), given, strict=False))
+        with tqdm(
+            total=len(given[0]), unit=self.unit, disable=None, desc=self.progress, leave=False, file=sys.stderr
+        ) as bar:
+            for start in range(0, len(given[0]), PAIRS):
+                rows = [
+                    [decode_line(lines[i], i + 1, name=name, strict=self.strict) for name, lines in sides]
+                    for i in range(start, min(start + PAIRS, len(given[0])))
+                ]
+                pairs = [text_only(*row) if len(row) == 1 else paired(*row) for row in rows]
+                self._score_pairs(pairs)
+                self.n_lines += len(pairs)
+                self.n_invalid += sum(pair.is_invalid for pair in pairs)
+                bar.update(len(pairs))
+        self.report()
+
+    def _score_pairs(self, pairs: Sequence[Pair]) -> None:
+        scored = self._score(
+            [(pair.source, pair.translation) for pair in pairs], first_line=self.n_lines + 1, unknown=self.unknown
         )
+        for line, one in enumerate(scored, start=self.n_lines + 1):
+            print(format_score(one, line, self._config))
+        sys.stdout.flush()
+        self.n_tokens += sum(len(one.pieces) for one in scored)
+        self.total += math.fsum(one.log_prob for one in scored)
+
+    def report(self) -> None:
+        self.unknown.warn(self.unit)
+        super().report()
+        if self.n_tokens:
+            LOGGER.info(
+                "%s %ss, %s tokens with their ends: log-probability %.2f, perplexity %.4g per token",
+                f"{self.n_lines:,}",
+                self.unit,
+                f"{self.n_tokens:,}",
+                self.total,
+                math.exp(min(-self.total / self.n_tokens, 100)),
+            )

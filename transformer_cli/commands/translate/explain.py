@@ -29,12 +29,12 @@ class Explainer:
         translator: Translator,
         opened: Opened,
         config: TranslateConfig,
-        references: Sequence[str] | None,
         *,
         is_typed: bool = False,
     ) -> None:
+        self.references: Sequence[str] | None = None  # of all lines, where there are any
         self.prints_tables = config.output_format is OutputFormat.text and not is_typed
-        self.translator, self.references, self.n_likeliest = translator, references, config.likeliest
+        self.translator, self.n_likeliest = translator, config.likeliest
         files = [(model, path) for model, path in zip(opened.models, opened.paths, strict=True)]
         # Not above: it imports what trains and scores, a second that no other translation needs.
         from transformer_cli.models.runs import label_smoothing_of
@@ -70,11 +70,9 @@ class Explainer:
         return explain_reference(engine, source, target, n_likeliest=self.n_likeliest, smoothing=self.smoothing)
 
 
-def with_references(source: ChunkSource, config: TranslateConfig, *, is_typed: bool) -> tuple[ChunkSource, list[str]]:
+def with_references(source: ChunkSource, config: TranslateConfig) -> tuple[ChunkSource, list[str]]:
     """The whole input, and a reference for each of its lines. Raises DataError with both counts where they differ."""
     name, where = shown(str(config.reference)), config.input or STDIN
-    if is_typed:
-        raise ConfigError(f"{name}: --reference needs a text that is there before. Give --input, or a pipe")
     data = b"".join(read_chunks(source, where))
     n_lines, references = len(split_lines(data)), read_lines(Path(str(config.reference))).texts
     if len(references) != n_lines:

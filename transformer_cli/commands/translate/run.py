@@ -20,7 +20,6 @@ from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, sho
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table
-from transformer_cli.decoding.opening import Opened
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.records import record_of, to_line
 from transformer_cli.decoding.results import Translated
@@ -37,9 +36,8 @@ from transformer_cli.text_io import (
     Sink,
     check_files,
     decode_line,
-    open_input,
     open_output,
-    read_terminal,
+    run_filter,
     same_file,
     write_responses,
 )
@@ -58,35 +56,25 @@ def run(config: TranslateConfig) -> None:
         return
     device = choose_device(config.device)
     with ExitStack() as files:
-        source, prefixes = files.enter_context(open_input(config.input, config.text)), None
-        is_typed = config.input is None and source.isatty()
-        opened, translator = open_translator(config, device, is_typed=is_typed)
-        if config.prefix is not None:
-            source, prefixes = with_prefixes(translator, source, config, is_typed=is_typed)
-        references = None
-        if config.reference is not None:
-            source, references = with_references(source, config, is_typed=is_typed)
-        sink = files.enter_context(open_output(config.output, replace=config.overwrite))
-        links = None
-        if config.alignments is not None:
-            links = files.enter_context(open_output(config.alignments, replace=config.overwrite))
-        explainer = Explainer(translator, opened, config, references, is_typed=is_typed) if config.explain else None
-        lines = TranslationFilter(translator, sink, config, links=links, prefixes=prefixes, explainer=explainer)
-        if is_typed:
-            translate_terminal(lines, opened)
-        else:
-            lines.process_stream(source, description="translate")
 
+        def open_filter(sink: Sink, is_typed: bool) -> TranslationFilter:
+            opened, translator = open_translator(config, device, is_typed=is_typed)
+            if is_typed:
+                refuse_typed(config)
+            links = None
+            if config.alignments is not None:
+                links = files.enter_context(open_output(config.alignments, replace=config.overwrite))
+            explainer = Explainer(translator, opened, config, is_typed=is_typed) if config.explain else None
+            lines = TranslationFilter(translator, sink, config, links=links, explainer=explainer)
+            languages, names = opened.models[0], ", ".join(map(shown, opened.paths))
+            lines.greeting = (
+                f"{languages.source_lang} → {languages.target_lang} with {names}. Type a line to see its translation;"
+                " Ctrl-C drops it, Ctrl-D leaves"
+            )
+            lines.prompt = f"{languages.source_lang}> "
+            return lines
 
-def translate_terminal(lines: "TranslationFilter", opened: Opened) -> None:
-    model = opened.models[0]
-    LOGGER.info(
-        "%s → %s with %s. Type a line to see its translation; Ctrl-C drops it, Ctrl-D leaves",
-        model.source_lang,
-        model.target_lang,
-        ", ".join(map(shown, opened.paths)),
-    )
-    read_terminal(lines.process_typed, prompt=f"{model.source_lang}> ")
+        run_filter(open_filter, input=config.input, output=config.output, overwrite=config.overwrite, text=config.text)
 
 
 def check_paths(config: TranslateConfig) -> None:
@@ -107,16 +95,21 @@ def check_paths(config: TranslateConfig) -> None:
         raise ConfigError(f"{config.alignments}: both --output and --alignments. Choose another --alignments")
 
 
+def refuse_typed(config: TranslateConfig) -> None:
+    """Raise ConfigError for files whose lines belong to those of a text, where it is typed."""
+    for flag, name in (("--prefix", config.prefix), ("--reference", config.reference)):
+        if name is not None:
+            raise ConfigError(f"{shown(name)}: {flag} needs a text that is there before. Give --input, or a pipe")
+
+
 def with_prefixes(
-    translator: Translator, source: ChunkSource, config: TranslateConfig, *, is_typed: bool
+    translator: Translator, source: ChunkSource, config: TranslateConfig
 ) -> tuple[ChunkSource, list[Ids]]:
     """The whole input, and the ids that each line's translation begins with, all checked before any is translated.
 
     Raises DataError with the line of a prefix that no translation can begin with.
     """
     name, where = shown(str(config.prefix)), config.input or STDIN
-    if is_typed:
-        raise ConfigError(f"{name}: --prefix needs a text that is there before. Give --input, or a pipe")
     data = b"".join(read_chunks(source, where))
     lines = [
         decode_line(raw, number, name=config.input, strict=config.strict).text
@@ -166,6 +159,8 @@ class TranslationFilter(LineFilter):
     With an `explainer` the steps of every line are written, too.
     """
 
+    progress = "translate"
+
     def __init__(
         self,
         translator: Translator,
@@ -186,6 +181,14 @@ class TranslationFilter(LineFilter):
         self.n_flagged: Counter[str] = Counter()
         self.unknown, self.invisible, self.n_left_alone = UnknownCounter(), UnknownCounter(), 0
         self.rows: list[Row] = []  # of the last block
+
+    def process_stream(self, source: ChunkSource) -> None:
+        """With --prefix and --reference, which are checked before any line is translated, the whole input at once."""
+        if self.config.prefix is not None:
+            source, self.prefixes = with_prefixes(self.translator, source, self.config)
+        if self.explainer is not None and self.config.reference is not None:
+            source, self.explainer.references = with_references(source, self.config)
+        super().process_stream(source)
 
     def process(self, raw_lines: Sequence[bytes]) -> None:
         if not self.n_lines and raw_lines and (name := _markup_of(raw_lines[0])):
