@@ -284,5 +284,5 @@ def test_prepare_uses_the_corpus_of_an_experiment_and_of_a_recipe_and_knows_its_
     ran = run([*PREPARE, "data.train=corpus", "recipe=summarization", "--cfg"], tmp_path)
     assert (b"\n  truncate_source: true\n" in ran.out, ran.err) == (True, b"")
     refused(["prepare", "model.d_modle=3"], tmp_path, code=2, says=["did you mean `model.d_model`?"])
-    # Which `tfm train` would refuse, as its model has one vocabulary: an older command line for an own model.
+    # Which `tfm train` would refuse, as its model has one vocabulary: and a model of another config may not.
     assert run(["prepare", "data.tokenizer.joint=false", "--cfg"], tmp_path).code == 0

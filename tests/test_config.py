@@ -15,7 +15,6 @@ from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.key_help import help_of, keys_page
 from transformer_cli.config.keys import all_keys
 from transformer_cli.config.overrides import check_overrides
-from transformer_cli.config.renamed import RENAMED_KEYS, report_renamed
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of
 from transformer_cli.environment import concealed, folder_named
@@ -405,47 +404,13 @@ def test_every_key_is_read_somewhere() -> None:
             assert read, f"{command}: nothing reads {key}"
 
 
-# Keys under earlier names
-
-
-EARLIER = {
-    "train.max_batch_cells": ("train.max_tokens_per_microbatch", 4321),
-    "train.tokens_per_batch": ("train.max_tokens_per_microbatch", 4321),
-    "train.max_skipped": ("train.max_nonfinite_steps", 7),
-    "train.recompute": ("train.activation_checkpointing", True),
-    "decode.exact": ("decode.batch_invariant", True),
-    "encoder.init_from": ("init.from", "translator"),
-}
-
-
-def test_every_renamed_key_is_tested() -> None:
-    assert {old: new for old, (new, _) in EARLIER.items()} == RENAMED_KEYS
-
-
-@pytest.mark.parametrize("old", EARLIER)
-def test_a_key_still_has_its_earlier_name(old: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    new, value = EARLIER[old]
-    group, name = old.split(".")
-    text = f"{group}:\n  {name}: {str(value).lower()}\n"
-    folder = user_yaml(tmp_path, f"# @package _global_\n{text}")
-    (folder / group).mkdir()
-    (folder / group / "mine.yaml").write_text(f"{name}: {str(value).lower()}\n", encoding="utf-8")
-    report_renamed.cache_clear()
-    with caplog.at_level("WARNING", logger="tfm"):
-        configs = [load_config("train", [f"{old}={str(value).lower()}"])]
-        configs.append(load_config("train", ["experiment=mine"], user_dir=folder))
-        if group == "decode":
-            configs.append(load_config("train", ["decode=mine", "decode.beam_size=4"], user_dir=folder))
-    assert [record.getMessage() for record in caplog.records] == [f"{old}: is called {new} now"]
-    caplog.clear()
-    plain = to_plain(load_config("train"))
-    new_group, new_name = new.split(".")
-    del plain[new_group][new_name]
-    plain.setdefault(group, {})[name] = value
-    configs.append(from_plain(TrainConfig, plain))
-    for config in configs:
-        assert to_plain(config)[new_group][new_name] == value
-    assert not caplog.records  # of a saved config, nothing is reported
+def test_a_key_that_is_a_keyword_of_python_is_read_wherever_it_is_written(tmp_path: Path) -> None:
+    folder = user_yaml(tmp_path, "# @package _global_\ninit:\n  from: runs/a\n")
+    plain = to_plain(load_config("train", ["init.from=runs/a", "fine_tuning=null"]))
+    assert plain["init"]["from"] == "runs/a"
+    assert to_plain(load_config("train", ["experiment=mine"], user_dir=folder)) == plain
+    assert to_plain(from_plain(TrainConfig, plain)) == plain
+    assert "from_" not in to_yaml(from_plain(TrainConfig, plain))
 
 
 # Sentences, and the page that is made of them

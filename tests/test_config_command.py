@@ -38,10 +38,9 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 @pytest.fixture
 def a_run(tmp_path: Path) -> Path:
-    """As an earlier version left it: without a key of today, and with another under its earlier name."""
+    """A run whose config lacks a key."""
     content = yaml.safe_load(to_yaml(load_config("train", ["model=small"])))
     del content["model"]["attention_dropout"]
-    content["train"]["max_batch_cells"] = content["train"].pop("max_tokens_per_microbatch")
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -72,14 +71,6 @@ def test_the_last_source_of_every_key_has_the_value_that_the_command_takes(words
             assert why.winner.value == value, key
         if why.winner.file is not None:
             assert line_in_file(why.winner.where).startswith(key.rsplit(".", 1)[-1] + ":")
-
-
-def test_why_of_a_renamed_key_says_so(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, str]] = []
-    monkeypatch.setattr("transformer_cli.commands.config.run.report_renamed", lambda *names: said.append(names))
-    found = answer(capsys, "why", "decode.exact", "translate")
-    assert found["key"] == "decode.batch_invariant"
-    assert said == [("decode.exact", "decode.batch_invariant")]
 
 
 def test_why_names_the_file_the_choice_and_what_would_be_otherwise(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +130,7 @@ def test_why_of_a_command_line_that_is_refused_says_both(capsys: pytest.CaptureF
 def test_why_reads_the_users_own_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "experiment").mkdir()
     file = tmp_path / "experiment" / "mine.yaml"
-    file.write_text("# @package _global_\ntrain:\n  max_batch_cells: 44\n", encoding="utf-8")
+    file.write_text("# @package _global_\ntrain:\n  max_tokens_per_microbatch: 44\n", encoding="utf-8")
     found = answer(capsys, "why", "train.max_tokens_per_microbatch", "experiment=mine", "--config-dir", str(tmp_path))
     assert (found["value"], found["sources"][-1]["where"]) == (44, f"{file}:3")
 
@@ -147,7 +138,7 @@ def test_why_reads_the_users_own_files(tmp_path: Path, capsys: pytest.CaptureFix
 def test_why_of_a_run_names_the_line_of_its_config(a_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for key, written in (
         ("model.d_model", "d_model: 128"),
-        ("train.max_tokens_per_microbatch", "max_batch_cells: 1024"),
+        ("train.max_tokens_per_microbatch", "max_tokens_per_microbatch: 1024"),
     ):
         assert line_in_file(answer(capsys, "why", key, str(a_run))["sources"][-1]["where"]) == written
     (source,) = answer(capsys, "why", "model.attention_dropout", str(a_run))["sources"]
@@ -196,9 +187,7 @@ def test_diff_prints_the_keys_that_differ(capsys: pytest.CaptureFixture[str]) ->
     assert "none of the" in capsys.readouterr().out
 
 
-def test_diff_of_a_run_of_an_earlier_version_names_no_new_and_no_renamed_key(
-    a_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_diff_does_not_name_a_key_that_a_run_lacks(a_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(capsys, "diff", str(a_run), "model=small")["differences"] == []
     found = answer(capsys, "diff", str(a_run / "config.yaml"), "model=small seed=7")["differences"]
     assert found == [{"key": "seed", "values": [1, 7]}]

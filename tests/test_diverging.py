@@ -328,10 +328,3 @@ def test_an_incident_of_a_compiled_run_is_compiled_again(tmp_path: Path, monkeyp
     folder = write_divergence_dump(tmp_path, trainer, model, settings, tokenizers(), step=3, pairs=pairs)
     kept = read_divergence_dump(folder)
     assert [finding.state() for finding in kept.replay(CPU)] == kept.recorded
-
-    content = json.loads((folder / "incident.json").read_bytes())
-    del content["compiled_sizes"]  # as one of an older tfm
-    (folder / "incident.json").write_text(json.dumps(content))
-    older = [finding.state() for finding in read_divergence_dump(folder).replay(CPU)]
-    assert older != kept.recorded
-    assert len(older) == len(kept.recorded)

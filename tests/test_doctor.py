@@ -22,7 +22,6 @@ from transformer_cli.cli import main
 from transformer_cli.commands.doctor.keys import DoctorConfig
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.yaml_files import groups_of
-from transformer_cli.data import demo
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.checks import lengths as checks_lengths
@@ -34,6 +33,7 @@ from transformer_cli.data.checks.text import check_text
 from transformer_cli.data.checks.vocabulary import check_tokenizer
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.errors import ConfigError
 from transformer_cli.training import dry_run as trial
 from transformer_cli.training.dry_run import DryRun, Shape, batch_of, check_training, duration, worst_shapes
@@ -47,7 +47,7 @@ Pairs = list[tuple[str, str]]
 @pytest.fixture(scope="module")
 def pairs() -> Pairs:
     """3,000 English-French pairs, all different."""
-    return demo.generate().train[:3000]
+    return read_builtin("demo_en_fr", "train")[:3000]
 
 
 def swapped(pairs: Pairs) -> Pairs:

@@ -158,7 +158,7 @@ def test_a_run_that_had_none_begins_with_the_weights_of_its_checkpoint(
 
     def noting(self: MainProcess, run: TrainingState, plan: RunPlan) -> bool:
         found.append(run.trainer.ema.weights())
-        self.result = TrainResult(tmp_path, 0.0, 8)
+        self.result = TrainResult(tmp_path, 0.0, 8, "bleu")
         return False
 
     with monkeypatch.context() as patch:

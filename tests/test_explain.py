@@ -15,10 +15,9 @@ import torch
 from tests.conftest import slow
 from tests.contract import refused, run
 from tests.test_search import CONTROL, Tables, random_tables
-from tests.toy_run import config, model_file, packed
+from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
 from tests.toy_translator import GREEDY, SAMPLE, engine_of, random_model, sentences, toy_tokenizer, translator_of
-from transformer_cli.config.compose import to_yaml
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.explain import MOST_HYPOTHESES, explain_for_page, explain_reference, explain_search
 from transformer_cli.decoding.results import TranslateOptions
@@ -28,7 +27,6 @@ from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.scoring import score_translations
 from transformer_cli.models.file import read_model
-from transformer_cli.models.runs import label_smoothing_of
 from transformer_cli.training.loss import smoothed_nll
 
 N_SENTENCES, LONGEST = 12, 4
@@ -323,15 +321,10 @@ def test_a_target_that_is_not_among_the_likeliest_is_shown_beside_them() -> None
     assert explain_reference(engine, [], [], n_likeliest=2, smoothing=None)["steps"] == []
 
 
-def test_the_label_smoothing_is_that_of_the_model_file_or_of_its_run(tmp_path: Path) -> None:
-    file, path = model_file(), tmp_path / "run" / "model.safetensors"
-    path.parent.mkdir()
-    assert label_smoothing_of(file, path) is None
-    (path.parent / "config.yaml").write_text(to_yaml(config(label_smoothing=0.2)))
-    assert label_smoothing_of(file, path) == 0.2
-    assert label_smoothing_of(replace(file, provenance={"label_smoothing": 0.3}), path) == 0.3
-    (path.parent / "config.yaml").write_text("train: 5")
-    assert label_smoothing_of(file, path) is None
+def test_the_label_smoothing_is_that_of_the_model_file() -> None:
+    assert model_file().label_smoothing is None
+    for found, expected in ((0.3, 0.3), (0, 0.0), (1.5, None), ("much", None)):
+        assert replace(model_file(), provenance={"label_smoothing": found}).label_smoothing == expected
 
 
 # ---- The command

@@ -45,7 +45,7 @@ ROWS = {
     "A20": Row("resume with another config", 0, 2),
     "A21": Row("resume with other data or tokenizer", 0, 3),
     "A22": Row("resume of a finished run", 1, 0),
-    "A23": Row("files of a newer and of an older format", 0, 4),
+    "A23": Row("files of a newer and of this format", 0, 4),
     "A24": Row("two trainers in one run directory", 0, 7),
     "A25": Row("a lock on NFS, or of a dead host", 2),
     "A26": Row("workers that outlive their trainer", 1),

@@ -120,7 +120,7 @@ def test_what_a_run_suggests_works_as_it_is_printed(
 def test_no_suggestion_reads_and_writes_one_file(tmp_path: Path, source: str, target: str, tags: list[str]) -> None:
     plain = config()
     data = replace(plain.data, source_lang=source, target_lang=target, tags=tags)
-    lines = list(_next(replace(plain, data=data), TrainResult(tmp_path / "m", 1.0, 1), ""))
+    lines = list(_next(replace(plain, data=data), TrainResult(tmp_path / "m", 1.0, 1, "chrf"), ""))
     translate, evaluate = (shlex.split(line.removeprefix("next:")) for line in lines[:2])
     text, translation = (translate[translate.index(word) + 1] for word in "<>")
     test, reference = (evaluate[evaluate.index(word) + 1] for word in ("--source", "--reference"))
@@ -206,7 +206,7 @@ def test_a_classifier_that_has_one_answer_is_not_usable_yet(
 
 def test_a_run_that_cannot_go_on_is_to_be_begun_anew() -> None:
     plain = replace(config(), schedule=ScheduleConfig(name="linear", lr=1e-3, warmup_steps=1))
-    (line,) = _next(plain, TrainResult(Path("runs/a/m"), 1.0, 1), "9 of 9 translations are empty")
+    (line,) = _next(plain, TrainResult(Path("runs/a/m"), 1.0, 1, "chrf"), "9 of 9 translations are empty")
     assert line.endswith("Train longer (train a new run with more updates), or on more text")
 
 

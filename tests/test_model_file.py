@@ -75,7 +75,7 @@ def test_a_file_says_how_many_training_lines_held_several_sentences_if_anybody_l
     looked = unpack_model(packed(replace(model_file(), multi_sentence_share=0.03)), Path("m"))
     assert looked.multi_sentence_share == 0.03
     assert unpack_model(packed(model_file()), Path("m")).multi_sentence_share is None
-    assert "multi_sentence_share" not in parts(packed(model_file()))[1], "as in files of older versions"
+    assert "multi_sentence_share" not in parts(packed(model_file()))[1]
     for share in (-0.1, 2, True, "few"):
         with pytest.raises(CheckpointError, match="multi_sentence_share"):
             unpack_model(forged(lambda metadata, share=share: metadata.update(multi_sentence_share=share)), Path("m"))  # type: ignore[misc]

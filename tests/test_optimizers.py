@@ -168,26 +168,6 @@ def test_muon_leaves_the_output_layer_of_a_classifier_to_adamw() -> None:
     assert any(parameter is model.to_classes.weight for group in by_adamw for parameter in group["params"])
 
 
-def test_the_muon_momentum_of_an_output_layer_is_dropped_and_the_rest_kept(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    model = classifier()
-    optimizer = build_optimizer(model, OptimizerConfig(name="muon"))
-    allocate_state(optimizer)
-    tensors = {
-        name: torch.rand_like(x)
-        for name, x in optimizer_tensors(optimizer, model.named_parameters(), OPTIMIZERS["muon"]).items()
-    }
-    earlier = {name: x for name, x in tensors.items() if not name.endswith("/to_classes.weight")}
-    earlier["momentum_buffer/to_classes.weight"] = torch.rand_like(model.to_classes.weight)
-    load_optimizer_tensors(optimizer, model.named_parameters(), earlier, OPTIMIZERS["muon"])
-    found = optimizer_tensors(optimizer, model.named_parameters(), OPTIMIZERS["muon"])
-    del earlier["momentum_buffer/to_classes.weight"]
-    assert found.keys() == earlier.keys()
-    assert all(torch.equal(found[name], earlier[name]) for name in earlier)
-    assert caplog.messages == ["to_classes.weight: was Muon's, and is AdamW's now, which begins anew with it"]
-
-
 class Counting(torch.optim.Optimizer):
     """Descends along the sign, and remembers plain numbers, a whole number and one row or column of each matrix."""
 

@@ -13,13 +13,12 @@ from tests.toy_run import CPU, config, metrics, prepared, run, sentences, tokeni
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import DataError
 from transformer_cli.models.file import read_model
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.main_process import MainProcess
-from transformer_cli.training.resuming import rank_anew_if_other, refuse_other_data
+from transformer_cli.training.resuming import refuse_other_data
 from transformer_cli.training.validation import TranslationValidator, make_validator
 
 OTHER_PIECES = Tokenizers(tokenizer("target"), tokenizer("target"))
@@ -184,22 +183,3 @@ def test_a_translation_metric_of_another_kind_has_another_signature(monkeypatch:
 
 def test_a_search_option_that_a_later_tfm_adds_leaves_the_ranks() -> None:
     assert ranked_by(config())["decode"] == {"search": "greedy", "beam_size": 1, "max_extra_length": 5}
-
-
-@pytest.mark.parametrize(
-    ("data", "competes"), [(prepared(), True), (OTHER_DEV, False), (replace(prepared(), fingerprint="other"), True)]
-)
-def test_a_checkpoint_that_does_not_tell_what_its_ranks_are_of_is_known_by_its_files(
-    folder: Path, data: Prepared, competes: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    def inputs(data: Prepared) -> dict[str, str]:
-        return {"data.dev: a.en": data.dev.sources[0]}
-
-    checkpoint = newest(folder)
-    settings = {**checkpoint.state["config"], "train": {**checkpoint.state["config"]["train"], "best_metric": "bleu"}}
-    state = {**checkpoint.state, "inputs": inputs(prepared()), "config": settings}
-    del state["ranked_by"]
-    older, now = replace(checkpoint, state=state), replace(data, inputs=inputs(data))
-    rank_anew_if_other(older, now, make_validator(config(), now, CPU).ranked_by(), steps=[2, 4])
-    assert ("do not compare" in caplog.text) == (not competes)
-    assert [ranked["step"] for ranked in state["progress"]["best"]] == [2] * competes

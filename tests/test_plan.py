@@ -24,7 +24,7 @@ from transformer_cli.training import dry_run as trial
 from transformer_cli.training import plan, run_directory, writers
 from transformer_cli.training.plan import limited, plan_warnings, planned
 from transformer_cli.training.result import TrainResult
-from transformer_cli.training.run_directory import chosen_before, open_run, run_folder, with_values
+from transformer_cli.training.run_directory import chosen_before, open_run, with_values
 from transformer_cli.training.writers import Recorder
 
 LINEAR = ScheduleConfig(name="linear", lr=0.01, warmup_steps=1)
@@ -267,22 +267,6 @@ def test_a_run_keeps_the_numbers_that_were_chosen_when_it_began(
     assert read_config(folder).train.tokens_per_update == 40
 
 
-@pytest.mark.parametrize("n_tokens", [8192, 25_000])
-def test_a_run_that_was_begun_when_recipes_were_fixed_goes_on_by_the_same_command(
-    tmp_path: Path, n_tokens: int
-) -> None:
-    before = files("recipe=null", f"train.tokens_per_update={n_tokens}", f"runs={tmp_path}")
-    now = files(f"runs={tmp_path}")
-    assert run_folder(now) != run_folder(before)
-    (run_folder(before) / "checkpoints" / "step-00000010").mkdir(parents=True)
-    run_directory.write_config(before, run_folder(before))
-    assert run_folder(now) == run_folder(before)
-    with open_run(now) as folder:  # and is not refused
-        chosen = chosen_before(now, folder)
-    assert chosen["train.tokens_per_update"] == n_tokens
-    assert (chosen["schedule.warmup_steps"], chosen["train.max_steps"]) == (4000, 100_000)
-
-
 # ---- What is logged
 
 
@@ -367,14 +351,16 @@ def test_the_commands_to_use_next_name_a_run_that_is_not_the_newest(
         (tmp_path / "runs" / name).mkdir(parents=True)
     (tmp_path / "runs/latest").symlink_to("newer")
     newest, older = (
-        "\n".join(_next(config(), TrainResult(Path("runs") / name / "model.safetensors", 1.0, 5), ""))
+        "\n".join(_next(config(), TrainResult(Path("runs") / name / "model.safetensors", 1.0, 5, "chrf"), ""))
         for name in ("newer", "older")
     )
     assert "tfm translate < text.en > text.xx" in newest
     assert "--checkpoint" not in newest
     assert "tfm translate --checkpoint runs/older < text.en > text.xx" in older
     assert "a larger train.max_steps goes on" in newest
-    assert "goes on" not in "\n".join(_next(config(schedule=LINEAR), TrainResult(Path("runs/newer/m"), 1.0, 5), ""))
+    assert "goes on" not in "\n".join(
+        _next(config(schedule=LINEAR), TrainResult(Path("runs/newer/m"), 1.0, 5, "chrf"), "")
+    )
 
 
 @pytest.mark.parametrize(("seconds", "n_updates"), [(1.5, 5), (4.0, 3), (20.0, 1)])

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import gzip
-import hashlib
 import io
 import json
 import logging
@@ -24,9 +23,10 @@ import pytest
 from tests.toy_run import append
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, TokenizerConfig
-from transformer_cli.data import cache, demo, hashes
+from transformer_cli.data import cache, hashes
 from transformer_cli.data import prepare as preparation
 from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.data.sentences import share_of_several
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.files import locked, writing_whole
@@ -76,13 +76,9 @@ def config(tmp_path: Path) -> DataConfig:
     )
 
 
-def test_a_corpus_is_prepared_again_only_when_its_format_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    old = load_config("train", ["data=demo_en_fr_without_places", "data.tokenizer.byte_fallback=false"]).data
-    inputs = preparation._inputs(old, hashes.Hashes(Path()))
-    assert preparation._key(replace(old, builtin="demo_en_fr"), inputs)[:12] == "f8ae8a21d3e0"
-    # As 0.1.0 called the folder of the built-in corpus, which was that one.
-    monkeypatch.setattr(preparation, "_FORMAT", 2)
-    assert preparation._key(replace(old, builtin="demo_en_fr"), inputs)[:12] == "12a1b83e1459"
+def test_a_corpus_is_prepared_again_only_when_its_format_changes() -> None:
+    config = load_config("train", ["data=demo_en_fr"]).data
+    assert preparation._key(config, preparation._inputs(config, hashes.Hashes(Path())))[:12] == "6449908453f2"
 
 
 def prepared_folders(config: DataConfig) -> list[Path]:
@@ -794,21 +790,8 @@ def test_what_is_held_out_leaks_nothing(config: DataConfig) -> None:
     assert list(prepare(replace(config, dev=None, test=None)).warnings) == []
 
 
-def test_of_what_older_versions_prepared_nothing_is_warned(config: DataConfig) -> None:
-    first = prepare(config)
-    (folder,) = prepared_folders(config)
-    kept = json.loads((folder / "manifest.json").read_bytes())
-    del kept["files"]["warnings.json"]
-    (folder / "manifest.json").write_text(json.dumps(kept, indent=1))
-    (folder / "warnings.json").unlink()
-    old = prepare(config)
-    assert first.warnings
-    assert list(old.warnings) == []
-    assert old.fingerprint == first.fingerprint == hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
-
-
 def test_sides_that_are_not_in_their_declared_languages_are_warned_of(config: DataConfig, tmp_path: Path) -> None:
-    pairs = demo.generate().train[:600]
+    pairs = read_builtin("demo_en_fr", "train")[:600]
     for split, chosen in {"train": pairs[:500], "dev": pairs[500:550], "test": pairs[550:]}.items():
         write(tmp_path, f"{split}.tsv", [f"{english}\t{french}" for english, french in chosen])
     config = replace(

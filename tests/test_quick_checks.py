@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from transformer_cli.config.data import DataConfig, TokenizerConfig
-from transformer_cli.data import demo
 from transformer_cli.data.checks.quick import TrainingPairs
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.readers.builtin import read_builtin
 
 N = 4000
 
 
 @cache
 def sound() -> tuple[list[str], list[str]]:
-    pairs = list(dict.fromkeys(demo.generate().train))[:N]
+    pairs = list(dict.fromkeys(read_builtin("demo_en_fr", "train")))[:N]
     assert len(pairs) == N
     return [source for source, _ in pairs], [target for _, target in pairs]
 

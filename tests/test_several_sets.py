@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.contract import run
-from tests.test_prepare import prepared_folders
 from tests.test_tags import GERMAN, SOURCES, write
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.data.checks import overlap
@@ -57,17 +56,8 @@ def test_each_corpus_without_tags_is_a_part_named_by_its_file(config: DataConfig
     assert one.parts == []
 
 
-def test_parts_are_no_part_of_the_fingerprint_that_older_runs_know(config: DataConfig) -> None:
+def test_the_prepared_corpus_of_a_fingerprint_is_found(config: DataConfig) -> None:
     prepared = prepare(config)
-    (folder,) = prepared_folders(config)
-    (folder / "sets.json").unlink()
-    manifest = folder / "manifest.json"
-    content = json.loads(manifest.read_bytes())
-    del content["files"]["sets.json"]
-    manifest.write_text(json.dumps(content), encoding="utf-8")
-    older = prepare(config)  # as an earlier version has left it
-    assert older.fingerprint == prepared.fingerprint
-    assert older.dev.parts == PARTS
     found = prepared_of(config, prepared.fingerprint)
     assert found is not None
     assert found.fingerprint == prepared.fingerprint

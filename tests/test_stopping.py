@@ -29,12 +29,6 @@ from transformer_cli.training.signals import StopRequest, stop_signals
 from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import Validator
 
-# Of `decode`, in the config.yaml of a run that was started before searches had more.
-OLD_DECODE_KEYS = (
-    *("search", "beam_size", "length_penalty", "max_extra_length", "n_best", "temperature", "top_k", "top_p"),
-    *("max_source_length", "long_lines", "batch_tokens", "exact"),
-)
-
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -302,19 +296,18 @@ def opened(runs: Path, **changes: Any) -> None:
         train(settings, prepared(), folder, device=CPU)
 
 
-def test_a_run_goes_on_that_was_started_when_searches_had_fewer_options(tmp_path: Path) -> None:
+def test_keys_that_the_config_of_a_run_lacks_have_their_defaults(tmp_path: Path) -> None:
     opened(tmp_path)
     file = tmp_path / "toy/config.yaml"
     plain = read_yaml(file)
-    decode = {**plain["decode"], "exact": plain["decode"]["batch_invariant"]}  # under its old name
-    plain["decode"] = {key: decode[key] for key in OLD_DECODE_KEYS}
+    del plain["decode"]["min_length"]
     file.write_text(yaml.safe_dump(plain), encoding="utf-8")
     opened(tmp_path)
     with pytest.raises(ConfigError, match=r"holds another run: decode\.min_length was 0, is 3\."):
         opened(tmp_path, decode=replace(config().decode, min_length=3))
 
 
-def test_a_run_of_the_old_limit_of_sources_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_run_that_was_given_a_limit_of_sources_goes_on_with_it(tmp_path: Path) -> None:
     opened(tmp_path, decode=replace(config().decode, max_source_length=256))
     with open_run(toy(tmp_path)) as folder:
         assert chosen_before(toy(tmp_path), folder) == {"decode.max_source_length": 256}
@@ -342,9 +335,9 @@ def test_what_is_left_open_is_taken_from_the_run_that_goes_on(tmp_path: Path, mo
         pass
 
 
-def test_a_run_of_a_version_without_byte_fallback_goes_on_with_its_vocabulary(tmp_path: Path) -> None:
+def test_a_run_that_was_begun_without_byte_fallback_goes_on_with_its_vocabulary(tmp_path: Path) -> None:
     data = config().data
-    opened(tmp_path, data=replace(data, tokenizer=replace(data.tokenizer, byte_fallback=False)))  # as 0.1.0 wrote it
+    opened(tmp_path, data=replace(data, tokenizer=replace(data.tokenizer, byte_fallback=False)))
     with open_run(toy(tmp_path)) as folder:
         assert chosen_before(toy(tmp_path), folder) == {"data.tokenizer.byte_fallback": False}
 
@@ -457,11 +450,10 @@ def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, mo
     assert CheckpointStore(tmp_path).load(2).state["environment"]["compiled"] is False
 
 
-def test_A19_what_an_older_checkpoint_does_not_tell_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_A19_what_only_one_kind_of_device_has_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     now = resuming.environment(CPU, Ranks(StopRequest()))
-    older = {key: value for key, value in now.items() if key != "products"}
-    resuming.warn_of_other_environment({"environment": older}, {**now, "compiled": True})
-    resuming.warn_of_other_environment({}, {**now, "compiled": True})
+    other = {key: value for key, value in now.items() if key != "products"}
+    resuming.warn_of_other_environment({"environment": other}, {**now, "compiled": True})
     assert last_bits(caplog) == []
 
 

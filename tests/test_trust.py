@@ -122,8 +122,8 @@ def test_a_stopped_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
         assert whole[name] == stopped[name]
 
 
-def test_a_run_of_an_earlier_version_goes_on_by_the_score_alone(tmp_path: Path) -> None:
-    before = replace(config(best_metric="bleu"), name="old", runs=str(tmp_path))  # once the default
+def test_a_run_that_ranks_by_the_score_alone_goes_on_so(tmp_path: Path) -> None:
+    before = replace(config(best_metric="bleu"), name="old", runs=str(tmp_path))
     run_until(5, tmp_path / "old", before)
     now = replace(before, train=replace(before.train, best_metric="auto"))
     assert with_values(now, chosen_before(now, tmp_path / "old")) == before

@@ -49,8 +49,8 @@ ALLOWED = {
     "transformer_cli/addons/benchmarks/plugin.py": {"rivals"},
     "docs/configuration.md": {"rivals"},
     "docs/benchmarking.md": {"rivals"},
-    "transformer_cli/addons/benchmarks/worker.py": {"n_cells"},  # in --json since 0.1.0
-    "transformer_cli/training/progress.py": {"n_cells"},  # in state.json since 0.1.0
+    "transformer_cli/addons/benchmarks/worker.py": {"n_cells"},  # in --json
+    "transformer_cli/training/progress.py": {"n_cells"},  # in state.json
     "transformer_cli/data/demo.py": {"rivals", "said_"},
 }
 

@@ -23,9 +23,9 @@ from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import follow_home, written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
 from transformer_cli.config.keys import Options, check_key, fields_of, is_option
+from transformer_cli.config.keywords import config_of_fields
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import chosen_files, fine_tuning_default, read_files, recipe_by_task
-from transformer_cli.config.renamed import renamed_config
 from transformer_cli.config.text_values import override_as_written
 from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir, primary_file
@@ -132,7 +132,7 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
         raise ConfigError("config: not a table of keys and values. Restore it")
     try:
         refuse_interpolations(plain, "")
-        config = OmegaConf.create(literal(renamed_config(plain)))
+        config = OmegaConf.create(literal(config_of_fields(plain)))
         _refuse_unknown_keys(config, schema, root=schema)
         return OmegaConf.to_object(OmegaConf.merge(_empty(schema), config))
     except OmegaConfBaseException as error:

@@ -8,8 +8,8 @@ def differences(configs: Sequence[Mapping[str, Any] | None]) -> list[tuple[str, 
     """Dotted key → its value in each config, of the keys whose values are not all equal, in the order of the first.
 
     `configs` are nested, as `to_plain` makes them. One from a file is first read by `from_plain`, which gives a key
-    that is newer than the file its default, and an old one its current name. A config without a key, and one that is
-    None, are equal to the others in it, and have None for its value.
+    that the file lacks its default. A config without a key, and one that is None, are equal to the others in it, and
+    have None for its value.
     """
     flat = [flattened(config or {}) for config in configs]
     found = []

@@ -19,8 +19,8 @@ from transformer_cli.config.fields import written_name
 from transformer_cli.config.interpolation import literal, resolve
 from transformer_cli.config.key_help import KeyHelp, help_of
 from transformer_cli.config.keys import check_key
+from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.overrides import parse_override
-from transformer_cli.config.renamed import KEYWORDS, RENAMED_KEYS
 from transformer_cli.config.text_values import override_as_written, read_as_written
 from transformer_cli.config.yaml_files import config_dir, defaults_of, groups_of, lines_of
 from transformer_cli.errors import ConfigError
@@ -175,12 +175,11 @@ class Origins:
 
     def _sources(self, key: str) -> Iterator[Source]:
         for file in self.files:
-            for name in (key, *(old for old, new in RENAMED_KEYS.items() if new == key)):
-                names = _below(name, file.package)
-                is_there, written = _at(file.content, names or ())
-                if is_there and names:
-                    line = file.lines.get(".".join(names), 1)
-                    yield Source(written, f"{shown_path(file.path)}:{line}", file, file.word)
+            names = _below(key, file.package)
+            is_there, written = _at(file.content, names or ())
+            if is_there and names:
+                line = file.lines.get(".".join(names), 1)
+                yield Source(written, f"{shown_path(file.path)}:{line}", file, file.word)
         for text in self.line.overrides:
             override = parse_override(text)
             given = ".".join(map(written_name, override.key_or_group.split(".")))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.config.interpolation import refuse_resolvers
+from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.overrides import parse_override
-from transformer_cli.config.renamed import KEYWORDS
 from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of
 from transformer_cli.errors import ConfigError, quoted

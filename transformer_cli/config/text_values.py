@@ -14,8 +14,8 @@ import yaml
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import KeyInfo, written_name
 from transformer_cli.config.keys import leaves
+from transformer_cli.config.keywords import override_of_field
 from transformer_cli.config.overrides import quoted_for_hydra
-from transformer_cli.config.renamed import RENAMED_KEYS, renamed_override
 from transformer_cli.config.yaml_files import groups_of, read_yaml
 
 # What Hydra takes for a number or a truth value, and the ~ that it refuses without quotes.
@@ -42,8 +42,8 @@ def takes_text(hint: Any, info: KeyInfo) -> bool:
 
 
 def override_as_written(text: str, command: str) -> str:
-    """A `key=value` with the current name of its key, and in quotes what Hydra would not read as text."""
-    text = renamed_override(text)
+    """A `key=value` with the name of its field, and in quotes what Hydra would not read as text."""
+    text = override_of_field(text)
     given, equals, value = text.partition("=")
     key = given.lstrip("+~")
     if not equals or _WITHIN_BRACES.search(value) or not (key in groups_of(command) or _is_text(key, command)):
@@ -61,7 +61,6 @@ def _in_quotes(part: re.Match[str]) -> str:
 
 
 def _is_text(key: str, command: str | None = None) -> bool:
-    key = RENAMED_KEYS.get(key, key)
     return ".".join(map(written_name, key.split("."))) in _text_keys(command)
 
 

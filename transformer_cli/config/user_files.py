@@ -8,12 +8,12 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf
 
-from transformer_cli.config.renamed import renamed_config, report_renamed
+from transformer_cli.config.keywords import config_of_fields
 from transformer_cli.config.text_values import text_as_written
 
 
 class UserFiles(FileConfigSource):
-    """The YAML files of --config-dir, for Hydra: with the current names of keys, and with text as it is written."""
+    """The YAML files of --config-dir, for Hydra: with the names of fields, and with text as it is written."""
 
     @staticmethod
     def scheme() -> str:
@@ -23,11 +23,11 @@ class UserFiles(FileConfigSource):
         result = super().load_config(config_path)
         if isinstance(result.config, DictConfig):
             package = result.header.get("package") or config_path.rpartition("/")[0].replace("/", ".")
+            package = "" if package == "_global_" else package
             plain: Any = OmegaConf.to_container(result.config)
             path = Path(self.path) / self._normalize_file_name(config_path)
-            plain = text_as_written(plain, path.read_text(encoding="utf-8"), "" if package == "_global_" else package)
-            plain = renamed_config(plain, package="" if package == "_global_" else package, report=report_renamed)
-            result.config = OmegaConf.create(plain)
+            plain = text_as_written(plain, path.read_text(encoding="utf-8"), package)
+            result.config = OmegaConf.create(config_of_fields(plain, package=package))
         return result
 
 

@@ -73,12 +73,6 @@ class ParallelText:
         indices = list(indices)
         return ParallelText([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.n_bad)
 
-    def by_part(self) -> dict[str, "ParallelText"]:
-        """The pairs of each part, by its name."""
-        ends = list(accumulate(part.n for part in self.parts))
-        rows = [range(end - part.n, end) for part, end in zip(self.parts, ends, strict=True)]
-        return {part.name: self.pick(of_part) for part, of_part in zip(self.parts, rows, strict=True)}
-
     def first(self, n: int) -> "ParallelText":
         """The first `n` pairs; of several parts, as many of each as its share of all is, and at least one."""
         if n >= len(self):

@@ -65,7 +65,7 @@ _SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
 _PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warnings.json", "sets.json", "chunks.json"
 _HELD = "held.json"
-# Of what is prepared, these are no part of its fingerprint: older versions had none.
+# Files that are no part of the fingerprint: they follow from the others and from the config.
 _APART = (_WARNINGS, _SETS, _CHUNKS, _HELD)
 # Options that are in the keys of all caches, also with their default. Only these are: the list is complete.
 _FIRST = frozenset(
@@ -94,7 +94,7 @@ class Prepared:
     report: CleaningReport
     parts: list[Part] = field(default_factory=list)  # corpora of `train`, unless each is seen once an epoch
     inputs: dict[str, str] = field(default_factory=dict)  # what it was made from, with the SHA-256 of each
-    warnings: Sequence[str] = ()  # probable faults; none for corpora that older versions prepared
+    warnings: Sequence[str] = ()  # probable faults
     chunks: Sequence[int] = ()  # of data.bidirectional: numbers of pairs that are followed by the same ones, exchanged
     held: Sequence[str] = ()  # those of dev and test that were held out of the training text
     left_out: Sequence[str] = ()  # source sentences that are in no training pair, as `prepare` was given them
@@ -140,9 +140,6 @@ def prepare(
         hashes,
     )
     prepared = _open(folder, config.task)
-    if not (folder / _SETS).exists():
-        dev, test = _with_parts(prepared.dev, "dev", config), _with_parts(prepared.test, "test", config)
-        prepared = replace(prepared, dev=dev or prepared.dev, test=test)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
@@ -271,9 +268,8 @@ def _build(
         _write_json(folder / _CHUNKS, [int(keep.sum()) for keep in kept])
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
-    # Without the counts that older versions did not have, where they are none: the same text has the same fingerprint.
-    later = ("n_format", "n_left_out")
-    _write_json(folder / "report.json", {k: n for k, n in asdict(report).items() if n or k not in later})
+    rare = ("n_format", "n_left_out")  # left out where they are none: they would change the fingerprint
+    _write_json(folder / "report.json", {k: n for k, n in asdict(report).items() if n or k not in rare})
     if held_splits := [split for split, held in splits.held.items() if held.sources]:
         _write_json(folder / _HELD, held_splits)
     _write_json(folder / _WARNINGS, asdict(warnings))
@@ -454,7 +450,7 @@ def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part
                 " no effect. Name it first, or set data.drop_duplicates=false",
                 number,
             )
-        elif size <= _FEW_LEFT * (n_read := read.get(number, 0)):
+        elif size <= _FEW_LEFT * (n_read := read[number]):
             LOGGER.warning(
                 "data.weights: the weight of corpus %d acts on %s of its %s pairs, as the others are in an earlier"
                 " corpus or left out in cleaning. Name it first, or set data.drop_duplicates=false",
@@ -491,12 +487,9 @@ def _fingerprint(folder: Path) -> str:
 
 
 def _read_warnings(folder: Path) -> CorpusWarnings:
-    path = folder / _WARNINGS
-    if not path.exists():
-        return CorpusWarnings()
-    content = json.loads(path.read_bytes())
+    content = json.loads((folder / _WARNINGS).read_bytes())
     leaks = [Leak(**leak) for leak in content["leaks"]]
-    return CorpusWarnings(leaks, content["direction"], content.get("n_read", []))
+    return CorpusWarnings(leaks, content["direction"], content["n_read"])
 
 
 def _vocab_sizes(tokenizers: Tokenizers) -> dict[str, int]:
@@ -513,16 +506,6 @@ def _read_text(folder: Path, split: Split) -> ParallelText:
     apart = json.loads((folder / _SETS).read_bytes()) if (folder / _SETS).exists() else {}
     parts = [TextPart(**part) for part in apart.get(split) or content.get("parts", [])]
     return ParallelText(content["sources"], content["targets"], parts=parts)
-
-
-def _with_parts(text: ParallelText | None, split: Split, config: DataConfig) -> ParallelText | None:
-    """The parts of a text without tags, which an older version has prepared without them."""
-    if text is None or config.all_tags or config.task is not Task.translation:
-        return text
-    if len(reader_of(config).corpora(split) or ()) < 2:
-        return text
-    read = load_text(config, split)
-    return replace(text, parts=read.parts) if read is not None and len(read) == len(text) else text
 
 
 def _write_json(path: Path, content: object) -> None:

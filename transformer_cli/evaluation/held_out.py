@@ -67,7 +67,7 @@ def read_held_out(run_dir: Path | None, fingerprints: Iterable[str]) -> HeldOut 
         if any(fingerprint != content["fingerprint"] for fingerprint in fingerprints):
             return None
         test = None if content["test"] is None else text_of(content["test"])
-        return HeldOut(text_of(content["dev"]), test, tuple(content.get("held", [])))
+        return HeldOut(text_of(content["dev"]), test, tuple(content["held"]))
     except (OSError, TfmError, AssertionError, *MALFORMED):
         return None
 

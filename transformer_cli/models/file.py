@@ -119,6 +119,12 @@ class ModelFile:
         classes = {"classifier": Classifier, "tagger": Tagger, "decoder": LanguageModel}
         return next((name for name, kind in classes.items() if isinstance(built, kind)), "transformer")
 
+    @property
+    def label_smoothing(self) -> float | None:
+        """The train.label_smoothing of its training; None where that is not known."""
+        found = self.provenance.get("label_smoothing")
+        return float(found) if isinstance(found, float | int) and 0 <= found < 1 else None
+
     def build(self, device: torch.device, *, copies: bool = True) -> Transformer:
         """The model, ready to translate."""
         return self.build_as(Transformer, device, copies=copies)

@@ -53,8 +53,8 @@ def with_batch_size(config: TrainConfig, number: int) -> TrainConfig:
 
 
 def _before(checkpoint: Checkpoint, now: dict[str, Any]) -> int | None:
-    then = checkpoint.state.get("environment", {})
-    return then.get("tokens_per_batch") if then.get("device") == now["device"] else None
+    then = checkpoint.state["environment"]
+    return then["tokens_per_batch"] if then["device"] == now["device"] else None
 
 
 def fitting_batch_size(config: TrainConfig, prepared: Prepared, device: torch.device, world_size: int) -> int:

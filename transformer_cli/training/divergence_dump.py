@@ -159,7 +159,7 @@ def read_divergence_dump(folder: Path) -> DivergenceDump:
             model=model,
             pairs=EncodedCorpus.of(sources, targets, content.get("word_ends")),
             scaler=dict(content["scaler"]),
-            compiled_sizes=[Sizes(*map(int, sizes)) for sizes in content.get("compiled_sizes", [])],  # older ones: none
+            compiled_sizes=[Sizes(*map(int, sizes)) for sizes in content["compiled_sizes"]],
             recorded=[{key: batch[key] for key in ("loss", "grad_norms")} for batch in content["batches"]],
         )
     except OSError as error:

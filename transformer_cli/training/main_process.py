@@ -150,7 +150,7 @@ class MainProcess:
         refuse_other_data(came_from, checkpoint, run.prepared, force=config.force)
         if is_own and self.validator.keep_metric(checkpoint.state):
             self.ranked_by = self.validator.ranked_by()
-        rank_anew_if_other(checkpoint, run.prepared, self.ranked_by, steps=steps)
+        rank_anew_if_other(checkpoint, self.ranked_by, steps=steps)
         warn_of_other_environment(checkpoint.state, self._environment(run))
         self.start_scores = dict(checkpoint.state.get("start_scores", {}))
         self.init_sha256 = str(checkpoint.state.get("init_sha256", ""))

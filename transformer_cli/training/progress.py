@@ -146,18 +146,15 @@ class Progress:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], *, steps: Collection[int] = ()) -> "Progress":
-        """The inverse of `state`, given the checkpoints that there are; early states do not list which count.
-
-        Raises what MALFORMED lists.
-        """
+        """The inverse of `state`, given the checkpoints that there are. Raises what MALFORMED lists."""
         counts = {key: int(state[key]) for key in ("step", "n_tokens", "n_without_best")}
         if min(counts.values()) < 0:
             raise ValueError(f"a count below 0 in {counts}")
         best = tuple(Ranked((float(r["rank"][0]), float(r["rank"][1])), int(r["step"])) for r in state["best"])
-        evaluated = int(state.get("evaluated", counts["step"]))
-        saved = tuple(int(step) for step in state.get("saved", steps))
-        must_evaluate = bool(state.get("must_evaluate", False))
-        highest, lowest = (None if (x := state.get(key)) is None else float(x) for key in ("highest", "lowest_nll"))
+        evaluated = int(state["evaluated"])
+        saved = tuple(int(step) for step in state["saved"])
+        must_evaluate = bool(state["must_evaluate"])
+        highest, lowest = (None if (x := state[key]) is None else float(x) for key in ("highest", "lowest_nll"))
         progress = cls(
             **counts,
             evaluated=evaluated,

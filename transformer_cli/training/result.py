@@ -24,7 +24,7 @@ class TrainResult:
     model_path: Path  # of the exported model
     dev_score: float  # its train.best_metric: BLEU (chrF where that cannot be computed), or nats per target token
     step: int  # the last one
-    metric: str = ""  # what dev_score is: bleu, chrf …; empty for a run of an older tfm
+    metric: str  # what dev_score is: bleu, chrf …
     is_new: bool = True  # False: the run had ended before
     to_raise: str = "train.max_steps"  # the key that has ended it
 
@@ -59,7 +59,7 @@ def read_result(run_dir: Path, step: int) -> TrainResult | None:
         outcome = json.loads((run_dir / RESULT_FILE).read_bytes())
         score = outcome["dev_score"]
         score = math.nan if score is None else float(score)
-        metric = str(outcome.get("dev_metric", ""))
+        metric = str(outcome["dev_metric"])
         result = TrainResult(run_dir / MODEL_FILE, score, int(outcome["step"]), metric)
     except (OSError, *MALFORMED):
         return None

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from transformer_cli.config.renamed import renamed_config
-from transformer_cli.config.train import BLEU, TrainSettings
+from transformer_cli.config.train import TrainSettings
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
@@ -23,7 +22,7 @@ from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.trainer import Trainer, spec_of
-from transformer_cli.training.validation import DEV_TEXT, METRIC, ranked_by
+from transformer_cli.training.validation import METRIC
 
 AUTO = "auto"  # of `resume`
 
@@ -87,7 +86,7 @@ def refuse_other_data(came_from: str, checkpoint: Checkpoint, prepared: Prepared
     if state["data"] == prepared.fingerprint and not other:
         return
     before, now = (
-        {**state.get("inputs", {}), "all of it": state["data"]},
+        {**state["inputs"], "all of it": state["data"]},
         {**prepared.inputs, "all of it": prepared.fingerprint},
     )
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -119,15 +118,13 @@ def _other_vocabulary(before: Tokenizers, now: Tokenizers) -> str:
     return ""
 
 
-def rank_anew_if_other(
-    checkpoint: Checkpoint, prepared: Prepared, now: Mapping[str, Any], *, steps: Collection[int]
-) -> None:
+def rank_anew_if_other(checkpoint: Checkpoint, now: Mapping[str, Any], *, steps: Collection[int]) -> None:
     """Where ranks depend `now` on something else than in the checkpoint, discard its ranking, with a warning.
 
     `now` is what `Validator.ranked_by` gives; `steps` are those of the checkpoints of this run.
     """
     state = checkpoint.state
-    before = renamed_config(state["ranked_by"]) if "ranked_by" in state else _ranked_by_formerly(state, prepared, now)
+    before = state["ranked_by"]
     changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     if not changed:
         return
@@ -142,18 +139,6 @@ def rank_anew_if_other(
     progress = Progress.from_state(state["progress"], steps=steps)
     progress.rank_anew()
     state["progress"] = progress.state()
-
-
-def _ranked_by_formerly(state: Mapping[str, Any], prepared: Prepared, now: Mapping[str, Any]) -> dict[str, Any]:
-    """What ranks depend on in a checkpoint without `ranked_by`, as far as it can be inferred."""
-    config = renamed_config(state["config"])
-    metric = config["train"].get("best_metric", BLEU)
-    before = ranked_by(config, metric=metric, dev_sha256=now[DEV_TEXT], n_dev=len(prepared.dev))
-    inputs = state.get("inputs", {})
-    files = [{k: v for k, v in names.items() if k.startswith(DEV_TEXT + ":")} for names in (inputs, prepared.inputs)]
-    if state["data"] != prepared.fingerprint and not (files[0] and files[0] == files[1]):
-        before[DEV_TEXT] = None
-    return before
 
 
 def _short(sha256: str | None) -> str:
@@ -180,8 +165,8 @@ def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
 
 
 def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> None:
-    """What an older checkpoint does not have is assumed to be unchanged."""
-    before = state.get("environment", now)
+    """What only one kind of device has is assumed to be unchanged."""
+    before = state["environment"]
     changed = [f"{key} was {before[key]}, is {now[key]}" for key in now if before.get(key, now[key]) != now[key]]
     if changed:
         LOGGER.warning("%s: the last bits may differ from those of a run that went on unchanged", "; ".join(changed))

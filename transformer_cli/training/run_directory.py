@@ -15,7 +15,6 @@ from transformer_cli.config.compose import to_plain, to_yaml
 from transformer_cli.config.difference import flattened
 from transformer_cli.config.fields import key_infos
 from transformer_cli.config.options import info_at
-from transformer_cli.config.renamed import RENAMED_KEYS
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError, LockedError
 from transformer_cli.files import follow, locked, make_folder, wrap_os_errors, write_whole
@@ -30,16 +29,9 @@ LOCK_FILE, OWNER_FILE, LOG_FILE = ".lock", ".owner", "tfm.log"
 OPEN = (None, AUTO)
 Config = TypeVar("Config", bound=TrainConfig)
 
-# What was there instead when recipes did not follow the corpus, by which older runs have their names.
-ONCE: dict[str, Any] = {
-    "train.max_steps": 100_000,
-    "train.log_every": 100,
-    "train.eval_every": 1000,
-    "train.save_every": 1000,
-    "schedule.warmup_steps": 4000,
-}
-ONCE_TOKENS_PER_UPDATE = (8192, 25_000)  # of files and text, and of corpora without a recipe
 LENGTH = ("train.max_steps", "train.max_epochs")
+# What some keys are called where a name is made from them: the names of run directories do not change.
+_IN_NAMES = {"init.from": "encoder.init_from", "decode.batch_invariant": "decode.exact"}
 
 
 def run_name(config: TrainConfig) -> str:
@@ -48,24 +40,13 @@ def run_name(config: TrainConfig) -> str:
         return config.name
     # Only what is not by default: a later tfm has more keys, and must find the runs of this one.
     defaults = flat(to_plain(TrainConfig()))
-    # Under their first names, for the same reason.
-    first = {new: old for old, new in RENAMED_KEYS.items()}
-    chosen = {first.get(key, key): value for key, value in _fixed(config).items() if value != defaults.get(key)}
+    chosen = {_IN_NAMES.get(key, key): v for key, v in _fixed(config).items() if v != defaults.get(key)}
     digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
     return f"{config.data.title}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
 
 
 def run_folder(config: TrainConfig) -> Path:
-    """Where the run of `config` is; also one that was begun when its name was made from what was not left open yet."""
-    folder = Path(config.runs) / run_name(config)
-    if config.name is not None or _has_checkpoints(folder):
-        return folder
-    for n_tokens in ONCE_TOKENS_PER_UPDATE:
-        once = {"train.tokens_per_update": max(n_tokens, config.data.max_length), **ONCE}
-        older = with_values(config, {key: once[key] for key in _left_open(config) if key in once})
-        if _has_checkpoints(folder.with_name(run_name(older))):
-            return folder.with_name(run_name(older))
-    return folder
+    return Path(config.runs) / run_name(config)
 
 
 @contextmanager

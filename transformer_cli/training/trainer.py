@@ -409,7 +409,7 @@ class Trainer:
         """Load a checkpoint's `state`, which is beside the tensors."""
         if state["scaler"]:  # empty, where the run was in another precision until now
             self.scaler.load_state_dict(state["scaler"])
-        self.nonfinite.restore(state.get("skipped", (0, 0)))
+        self.nonfinite.restore(state["skipped"])
 
     def state(self) -> dict[str, Any]:
         """What is saved beside the tensors; JSON."""

@@ -35,7 +35,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model
-from transformer_cli.models.runs import label_smoothing_of, run_of
+from transformer_cli.models.runs import run_of
 from transformer_cli.text_io import check_output, open_output
 
 PICTURES = (".png", ".svg")
@@ -93,10 +93,9 @@ def run(config: AttentionConfig) -> None:
     translator = torch_translator(
         model, file.tokenizers, decode, device=device, seed=config.seed, options=options, text=text
     )
-    smoothing = label_smoothing_of(file, path)
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
         if job.translation is not None and form == ".html":
-            ids = replace(ids, explanation=explain_given(translator, ids, smoothing))
+            ids = replace(ids, explanation=explain_given(translator, ids, file.label_smoothing))
         maps = compute_attention_maps(
             model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished
         )

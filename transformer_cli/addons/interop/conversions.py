@@ -27,7 +27,6 @@ PROGRAM = "ctranslate2"
 QUANTIZATIONS = {Quantize.none: "float32", Quantize.int8: "int8"}
 CHECKPOINTS = "checkpoints"  # of a run, which come and go: their conversions are kept in the run
 N_LINES = 16  # that a conversion is verified on
-REMEDY = "Remove the folder: the same command writes it again"
 
 
 def converted(path: Path, *, quantize: Quantize = Quantize.none) -> Exported:

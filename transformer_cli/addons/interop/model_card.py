@@ -65,7 +65,7 @@ def robustness_of(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def tags_in(facts: Mapping[str, Any]) -> list[str]:
-    """None of an older export, or of what is no list."""
+    """None of what is no list."""
     tags = facts.get("tags")
     return [str(tag) for tag in tags] if isinstance(tags, list) else []
 

@@ -17,9 +17,9 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.difference import differences, flattened
 from transformer_cli.config.key_help import help_of, shown
 from transformer_cli.config.keys import all_keys, check_key
+from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.origin import DEFAULT, ChosenFile, CommandLine, Explanation, Origins, Source, shown_path
-from transformer_cli.config.renamed import KEYWORDS, RENAMED_KEYS, renamed_config, report_renamed
 from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of, lines_of
 from transformer_cli.environment import home_followed
@@ -108,9 +108,8 @@ def _stored(word: str, config: ConfigConfig) -> StoredConfig | None:
     metadata = read_header(file).metadata
     try:
         model = to_plain(from_plain(ModelConfig, metadata["config"]))
-        stored = renamed_config({"data": metadata["data"]})["data"]
         known = {key.partition(".")[0] for key in all_keys(DataConfig)}
-        data = {key: value for key, value in stored.items() if key in known}
+        data = {key: value for key, value in metadata["data"].items() if key in known}
     except (ConfigError, *MALFORMED) as error:
         raise CheckpointError(f"{file}: its config cannot be read ({error}). Choose another model") from error
     return StoredConfig(file, {"model": model, "data": data}, {})
@@ -119,10 +118,7 @@ def _stored(word: str, config: ConfigConfig) -> StoredConfig | None:
 def _yaml(file: Path, command: str) -> StoredConfig:
     try:
         values = to_plain(from_plain(schema_of(command), read_as_written(file)))
-        lines = lines_of(file)
-        return StoredConfig(
-            file, values, lines | {new: lines[old] for old, new in RENAMED_KEYS.items() if old in lines}, command
-        )
+        return StoredConfig(file, values, lines_of(file), command)
     except ConfigError as error:
         message = str(error).removeprefix(f"{file}: ")
         end = "" if message.endswith("?") else "."
@@ -185,9 +181,6 @@ def _why(config: ConfigConfig) -> tuple[dict[str, Any], list[str]]:
             "`tfm config why`: no key given. Name one first, as in `tfm config why model.d_model model=big`"
         )
     key, *words = config.words
-    if key in RENAMED_KEYS:
-        report_renamed(key, RENAMED_KEYS[key])
-        key = RENAMED_KEYS[key]
     if len(words) == 1:
         stored = _stored(words[0], config)
         if stored is not None:

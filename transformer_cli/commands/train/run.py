@@ -13,7 +13,7 @@ from transformer_cli.commands.evaluate.run import OTHER_KINDS, report_test_set
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.config.data import MODEL_OF, Task
 from transformer_cli.config.tags import language_of, languages_of, tags_in
-from transformer_cli.config.train import BLEU, TrainConfig, ranking_metric
+from transformer_cli.config.train import BLEU, TrainConfig
 from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tags import split_tags
@@ -69,13 +69,12 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
         test_scores, unusable = _report(config, run.prepared, result, run.device)
         for line in _next(config, result, unusable):
             LOGGER.info("%s", line)
-        metric = result.metric or ranking_metric(config.train, config.data.task)
         dev_score = result.dev_score if math.isfinite(result.dev_score) else None
         return Trained(
             run.run_dir,
             result.dev_score,
             result.step,
-            {f"dev {LABELS.get(metric, metric)}": dev_score, **_in_tables(test_scores)},
+            {f"dev {LABELS.get(result.metric, result.metric)}": dev_score, **_in_tables(test_scores)},
             result.is_new,
             test_scores,
         )

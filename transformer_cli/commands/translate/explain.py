@@ -35,11 +35,7 @@ class Explainer:
         self.references: Sequence[str] | None = None  # of all lines, where there are any
         self.prints_tables = config.output_format is OutputFormat.text and not is_typed
         self.translator, self.n_likeliest = translator, config.likeliest
-        files = [(model, path) for model, path in zip(opened.models, opened.paths, strict=True)]
-        # Not above: it imports what trains and scores, a second that no other translation needs.
-        from transformer_cli.models.runs import label_smoothing_of
-
-        found = {label_smoothing_of(model, path) for model, path in files if isinstance(model, ModelFile)}
+        found = {model.label_smoothing for model in opened.models if isinstance(model, ModelFile)}
         self.smoothing = found.pop() if len(found) == 1 else None  # of an ensemble, what holds for all
 
     def refuse_many(self, n_lines: int) -> None:

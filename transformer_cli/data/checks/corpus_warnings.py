@@ -59,7 +59,7 @@ class CorpusWarnings:
 
     leaks: list[Leak] = field(default_factory=list)
     direction: list[str] = field(default_factory=list)
-    n_read: list[int] = field(default_factory=list)  # pairs of each corpus before cleaning; none in older versions
+    n_read: list[int] = field(default_factory=list)  # pairs of each corpus before cleaning
 
     def sentences(self, task: Task) -> list[str]:
         return [*self.direction, *(leak.sentence(task) for leak in self.leaks)]

@@ -16,6 +16,7 @@ __all__ = [
     "files",
     "parallel",
     "plain",
+    "reader_name",
     "reader_of",
 ]
 

@@ -1,6 +1,6 @@
 """Muon for the matrices of the layers (Jordan et al. 2024), AdamW for all else."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,6 @@ from torch.optim import Optimizer
 
 from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.errors import ConfigError
-from transformer_cli.logs import LOGGER
 from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind, decay_groups
 
 
@@ -32,7 +31,6 @@ class MuonAndAdamW(Optimizer):
             for module in linear
             if module.weight not in outputs
         }
-        self.outputs = outputs
         self._parts = {matrix: _views(matrix, widths[matrix]) for matrix in widths}
         if not widths:
             raise ConfigError(
@@ -80,23 +78,9 @@ def _views(matrix: Tensor, widths: Sequence[int]) -> list[nn.Parameter]:
     return [nn.Parameter(part) for part in torch.split(matrix.detach(), list(widths))]
 
 
-def drop_momentum_of_outputs(
-    optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor]
-) -> Mapping[str, Tensor]:
-    """Leave out the momentum of output layers, which Muon trained in earlier versions; AdamW starts with none."""
-    assert isinstance(optimizer, MuonAndAdamW)
-    kept = dict(tensors)
-    for name, parameter in parameters.items():
-        if parameter in optimizer.outputs and f"momentum_buffer/{name}" in kept:
-            LOGGER.warning("%s: was Muon's, and is AdamW's now, which begins anew with it", name)
-            del kept[f"momentum_buffer/{name}"]
-            del optimizer.state[parameter]
-    return kept
-
-
 def muon(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """AdamW takes embeddings, output layers, biases and norms."""
     return MuonAndAdamW(model, config)
 
 
-OPTIMIZERS.register("muon")(OptimizerKind(muon, upgrade=drop_momentum_of_outputs, needs_whole_model=True))
+OPTIMIZERS.register("muon")(OptimizerKind(muon, needs_whole_model=True))

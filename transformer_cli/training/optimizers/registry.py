@@ -1,7 +1,7 @@
 """Optimizers by name, each with what saving and resuming it needs."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,15 +14,6 @@ from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.registry import Registry, check_callable, guarded
 
 BuildOptimizer = Callable[[nn.Module, OptimizerConfig], Optimizer]
-# Is given a new optimizer, its parameters by name, and the tensors of a checkpoint; returns those to load.
-Upgrade = Callable[[Optimizer, Mapping[str, nn.Parameter], Mapping[str, Tensor]], Mapping[str, Tensor]]
-
-
-def keep_tensors(
-    optimizer: Optimizer, parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor]
-) -> Mapping[str, Tensor]:
-    """The `Upgrade` of an optimizer whose state has not changed between versions."""
-    return tensors
 
 
 def allocate_state(optimizer: Optimizer) -> None:
@@ -55,7 +46,6 @@ class OptimizerKind:
     build: BuildOptimizer
     group_state: tuple[str, ...] = ()  # keys of `param_groups` whose numbers or tensors change from step to step
     allocate: Callable[[Optimizer], None] = allocate_state  # for state that a step with zero gradients does not create
-    upgrade: Upgrade = keep_tensors  # of checkpoints of earlier versions
     needs_whole_model: bool = False  # so that train.sharding=full is refused
 
 

@@ -34,7 +34,6 @@ def load_optimizer_tensors(
     """
     by_name = dict(parameters)
     kind.allocate(optimizer)
-    tensors = kind.upgrade(optimizer, by_name, tensors)
     slots = [slot for slot in _slots(optimizer, by_name, kind) if slot[1][slot[2]] is not None]
     refuse_unlike({name: _as_tensor(holder[key]) for name, holder, key in slots}, tensors)
     for name, holder, key in slots:
