@@ -16,10 +16,8 @@ from transformer_cli.addons.interop import conversions, ctranslate2_kind
 from transformer_cli.addons.interop.ctranslate2_engine import CAPABILITIES, CTranslate2Engine
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.model import Norm
-from transformer_cli.config.shared import Engine
 from transformer_cli.decoding import search as searches
 from transformer_cli.decoding.engine import Capabilities, check_supported
-from transformer_cli.decoding.engines import TORCH, engine_named
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.search import SEARCHES, Hypothesis, SearchMethod, SearchRequest
 from transformer_cli.decoding.search.registry import register
@@ -234,11 +232,6 @@ def test_what_cannot_be_opened_is_refused(model_path: Path, monkeypatch: pytest.
     with pytest.raises(EnvironmentFault, match="engine=ctranslate2: the package ctranslate2"):
         api.load(model_path, engine="ctranslate2")
     assert isinstance(api.load(model_path, engine="auto", device="cpu").shared.engine, TorchEngine)
-
-
-def test_tfm_is_the_earlier_name_of_torch() -> None:
-    assert Engine["tfm"] is Engine.torch
-    assert engine_named("tfm") == TORCH
 
 
 def test_scores_of_the_engine_are_those_of_torch(model_path: Path) -> None:

@@ -16,6 +16,7 @@ import yaml
 
 from tests.conftest import slow
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, train, tree
+from transformer_cli.config.compose import load_config
 from transformer_cli.config.fields import KeyInfo
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.config.yaml_files import read_yaml
@@ -499,6 +500,19 @@ def test_B2_a_disk_without_room_for_what_is_kept_is_refused_before_the_first_ste
         f"{tmp_path}/checkpoints: 5 checkpoints need {needed} GB, and 0.0001 GB are free"
     )
     assert not (tmp_path / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], "demo_en_fr-tiny-post-bab1dd"),
+        (["decode.batch_invariant=true"], "demo_en_fr-tiny-post-da5d19"),
+        (["init.from=x"], "demo_en_fr-tiny-post-51c855"),
+        (["model=big", "data=wmt14_en_de"], "wmt14_en_de-big-post-edf74a"),
+    ],
+)
+def test_a_command_finds_its_run_by_the_name_that_it_has_always_had(overrides: list[str], name: str) -> None:
+    assert run_directory.run_name(load_config("train", overrides)) == name
 
 
 def test_a_key_that_a_later_tfm_adds_leaves_the_names_of_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:

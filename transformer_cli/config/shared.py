@@ -10,10 +10,9 @@ class OutputFormat(Enum):
 
 
 class Engine(Enum):
-    """What translates. Aliases of a member keep old command lines working."""
+    """What translates."""
 
     torch = "torch"
-    tfm = "torch"  # its earlier name
     ctranslate2 = "ctranslate2"  # converted on demand, or a folder of `tfm export ctranslate2`
     auto = "auto"  # ctranslate2 where it is installed and has all that is asked for, else torch
 

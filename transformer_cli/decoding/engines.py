@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 TORCH = "torch"
 AUTO = "auto"  # another engine where it is installed and has all that is asked for, else torch
-_ALIASES = {"tfm": TORCH}  # its earlier name
 
 
 class EngineKind:
@@ -81,7 +80,6 @@ class TorchKind(EngineKind):
 
 def engine_named(name: str) -> str:
     """The engine of this name, or AUTO. Raises ConfigError."""
-    name = _ALIASES.get(name, name)
     if name != AUTO and name not in ENGINES.names():
         raise ConfigError(f"engine={name}: unknown. Choose {', '.join([*ENGINES.names(), AUTO])}")
     return name

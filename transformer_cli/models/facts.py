@@ -68,7 +68,7 @@ CLEANING = (  # keys of the cleaning report, and what was done with so many pair
     ("n_long", "dropped: longer than {max_length} tokens"),
     ("n_uneven", "dropped: length ratio over {max_ratio:g}"),
     ("n_control", "kept with control characters in them"),
-    ("n_truncated", "sources truncated to {max_length} tokens"),  # no key of older files
+    ("n_truncated", "sources truncated to {max_length} tokens"),
 )
 KEPT = ("n_control", "n_truncated")  # which dropped nothing
 

@@ -222,16 +222,14 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
 
     `config` is plain. Of the search it has only what is not by default: a later tfm has more options.
     """
-    train = {**to_plain(TrainSettings()), **config["train"]}
-    data = {**to_plain(DataConfig()), **config["data"]}
-    found = {METRIC: metric, DEV_TEXT: dev_sha256, "data.max_length": data["max_length"]}
+    train, decode = config["train"], dict(config["decode"])
+    found = {METRIC: metric, DEV_TEXT: dev_sha256, "data.max_length": config["data"]["max_length"]}
     if train["best_metric"] == NLL:
         return found
     default = to_plain(DecodeConfig())
-    decode = {**default, **config["decode"]}
     decode["options"] = options_that_affect("scores", SEARCHES, decode["search"], decode["options"])
     search = {k: v for k, v in decode.items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
-    if search.get("length_penalty") == LENGTH_PENALTY:  # as unset; earlier versions always wrote it
+    if search.get("length_penalty") == LENGTH_PENALTY:  # as unset
         del search["length_penalty"]
     return {**found, EVAL_LINES: min(train["eval_lines"], n_dev), "decode": search}
 
@@ -260,7 +258,7 @@ class Validator(ABC):
         config, dev_sha256 = to_plain(self.config), text_sha256(self.dev)
         found = ranked_by(config, metric=self.metric_signature(), dev_sha256=dev_sha256, n_dev=len(self.dev))
         if EVAL_LINES in found and self.text.parts and not self.config.data.all_tags and len(self.text) < len(self.dev):
-            found[EVAL_LINES] = [part.n for part in self.text.parts]  # earlier versions took the first of all
+            found[EVAL_LINES] = [part.n for part in self.text.parts]
         return found
 
     @property
@@ -373,8 +371,8 @@ class TranslationValidator(Validator):
         return self.metric_name if is_plain else f"{self.metric_name} in tokens of {self.tokens.bleu}"
 
     def keep_metric(self, state: Mapping[str, Any]) -> bool:
-        ranked_by, before = state.get("ranked_by", {}), state["config"]["train"].get("best_metric", BLEU)
-        is_other = ranked_by.get(METRIC) == CHRF and before in (BLEU, AUTO) and self.metric_name == BLEU
+        ranked_by, before = state["ranked_by"], state["config"]["train"]["best_metric"]
+        is_other = ranked_by[METRIC] == CHRF and before in (BLEU, AUTO) and self.metric_name == BLEU
         if is_other and self.config.data.bleu_tokenize is None:
             self.by_chrf = True
             LOGGER.warning(
