@@ -18,7 +18,7 @@ from tests.test_metrics import noised
 from tests.toy_run import sentences
 from transformer_cli.addons.comparison.compare_models import notes_on_tags
 from transformer_cli.addons.comparison.keys import CompareConfig
-from transformer_cli.commands import evaluate_file
+from transformer_cli.commands.evaluate.run import evaluate_file
 
 WORDS = [
     "the",

@@ -7,8 +7,8 @@ from transformer_cli.addons.documents.bilingual import bilingual_of_name, refuse
 from transformer_cli.addons.documents.document import BY_POSITION, REPAIRED, TranslatedDocument, parse, translate_parsed
 from transformer_cli.addons.documents.formats import Format
 from transformer_cli.addons.documents.symbols import placeholder_symbols
-from transformer_cli.commands.open_translator import flags_set, open_translator
 from transformer_cli.commands.translate.keys import TranslateConfig
+from transformer_cli.commands.translate.open_translator import flags_set, open_translator
 from transformer_cli.data.lines import read_chunks
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.errors import DataError, quoted

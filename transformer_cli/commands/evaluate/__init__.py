@@ -5,7 +5,7 @@ from transformer_cli.config.evaluate import EvaluateConfig
 
 
 def _run(config: EvaluateConfig) -> None:
-    from transformer_cli.commands.evaluate_file import run
+    from transformer_cli.commands.evaluate.hypotheses import run
 
     run(config)
 

@@ -10,10 +10,10 @@ from functools import partial
 from io import BytesIO
 from pathlib import Path
 
-from transformer_cli.commands.open_translator import flags_set, open_translator
 from transformer_cli.commands.translate.explain import LINES_AT_ONCE, Explainer, with_references
 from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS, LINES
 from transformer_cli.commands.translate.keys import TranslateConfig
+from transformer_cli.commands.translate.open_translator import flags_set, open_translator
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
