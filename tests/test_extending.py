@@ -117,3 +117,64 @@ def test_the_settings_of_a_plugin_are_listed_and_checked(folder: Path) -> None:
         assert (ran.code, ran.out) == (2, b""), lines
         assert [line for line in lines if line.startswith(f"tfm: error: {says}")], lines
         assert sorted(folder.rglob("*")) == before
+
+
+def test_the_command_is_one_as_ours_are(folder: Path) -> None:
+    text = sentences(3, seed=4)[0]
+    tokens = tfm(folder, "tokens", text, "checkpoint=runs/run", plugins="normed tokens").out.decode().split()
+    assert "".join(tokens).replace("▁", " ").removesuffix("</s>").strip() == text
+    count = tfm(folder, "tokens", text, "--checkpoint", "runs/run", "--count", plugins="normed tokens").out.decode()
+    assert count == f"{len(tokens)}\n"
+    shown = tfm(folder, "tokens", "--help", plugins="tokens").out.decode()
+    assert "usage: tfm tokens TEXT [flags]" in shown
+    assert "--count" in shown
+    assert "Print their number alone." in shown
+    assert "count: true or false" in tfm(folder, "tokens", "--keys", plugins="tokens").out.decode()
+    assert "count: false" in tfm(folder, "tokens", "x", "--cfg", plugins="tokens").out.decode()
+    assert "  tokens " in run(["--help", "--plugin", "tokens"], folder).out.decode()
+    for words, says in (
+        (["tokens"], "`tfm tokens`: no text given. Give the text"),
+        (["tokens", "x", "coutn=true"], "coutn: unknown key; did you mean `count`?"),
+        (["tokens", "x", "--coutn"], "did you mean `--count`?"),
+        (["token", "x"], "no command called `token`; did you mean `tokens`?"),
+    ):
+        ran = run([*words, "--plugin", "tokens"], folder)
+        assert (ran.code, ran.out) == (2, b"")
+        assert says in ran.err.decode()
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ("'tokens'", "register() takes a Command"),
+        ("Command('train', help='', example='', schema=C, run=print)", "two entries called `train`"),
+        ("Command('new', help='', example='', schema=dict, run=print)", "whose schema is a dataclass"),
+        ("Command('new', help='', example='', schema=C, run=lambda: 0)", "the run of command `new`"),
+        ("Command('new', help='', example='', schema=N, run=print)", "has no key `plugins`"),
+    ],
+)
+def test_what_is_no_command_is_refused_in_one_line(tmp_path: Path, made: str, says: str) -> None:
+    fields = "plugins: list[str] = field(default_factory=list)"
+    source = f"""
+from dataclasses import dataclass, field
+from transformer_cli.command import Command, register
+
+
+@dataclass
+class C:
+    {fields}
+
+
+@dataclass
+class N:
+    pass
+
+
+register({made})
+"""
+    (tmp_path / "wrong.py").write_text(source, encoding="utf-8")
+    ran = run(["new", "--plugin", "wrong"], tmp_path)
+    [line] = ran.err.decode().strip().split("\n")
+    assert ran.code == 2
+    assert says in line
+    assert "plugin wrong" in line

@@ -130,6 +130,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
+        load_plugins(_plugins_named(arguments))
         _print(_overview() + "\n")
         return 0
     if arguments[0] == "--version":

@@ -1,5 +1,6 @@
 """A command of `tfm`: one object that owns its keys, flags, help and run. A plugin adds one with `register`."""
 
+import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,8 @@ from typing import Any
 
 from transformer_cli.config.fields import KeyInfo
 from transformer_cli.config.keys import leaves
-from transformer_cli.registry import Registry
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry, check_callable
 
 # The config groups of a training run, with their files.
 TRAINING_GROUPS: dict[str, str | None] = {
@@ -129,12 +131,24 @@ def _help(kind: Any, info: KeyInfo) -> str:
     return f"{info.help} One of {', '.join(choices)}." if choices else info.help
 
 
-COMMANDS: Registry[Command] = Registry("command")
+def _checked(name: str, entry: Any) -> Command:
+    """`entry`, if it is a command that can be run. Raises ConfigError."""
+    if not isinstance(entry, Command) or not dataclasses.is_dataclass(entry.schema):
+        raise ConfigError(f"command `{name}`: register() takes a Command, whose schema is a dataclass. Correct it")
+    if "plugins" not in entry.schema.__dataclass_fields__:
+        raise ConfigError(
+            f"command `{name}`: its schema has no key `plugins`. Add `plugins: list[str] = key([], PLUGINS)`"
+        )
+    check_callable(entry.run, what=f"the run of command `{name}`", arguments="config")
+    return entry
+
+
+COMMANDS: Registry[Command] = Registry("command", adopt=_checked)
 
 
 def register(command: Command) -> Command:
-    """Add a command. Raises ConfigError if there is one of its name."""
-    return COMMANDS.register(command.name)(command)
+    """Add a command. Raises ConfigError if its name is taken, or it is none."""
+    return COMMANDS.register(getattr(command, "name", "?"))(command)
 
 
 def schema_of(name: str) -> type:
