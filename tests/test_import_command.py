@@ -21,7 +21,7 @@ from tests.toy_huggingface import change_json, opus
 from tests.toy_translator import sentences
 from transformer_cli.addons.interop import huggingface, kept_imports
 from transformer_cli.addons.interop.comparison import Comparison
-from transformer_cli.addons.interop.keys import ExportFormat, ImportFormat
+from transformer_cli.addons.interop.registries import export_formats, import_formats
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import writing_whole
@@ -48,12 +48,12 @@ def folder(good: Path, tmp_path: Path) -> Path:
 
 def test_a_format_is_called_the_same_for_import_and_export() -> None:
     """But for those that are read or written alone."""
-    read, written = ImportFormat.__members__, ExportFormat.__members__
-    assert (read.keys() - written.keys(), written.keys() - read.keys()) == ({"fairseq", "opennmt"}, {"onnx"})
-    for name, form in (("hf", ExportFormat.huggingface), ("huggingface", ExportFormat.huggingface)):
-        assert load_config("export", flags={"format": name}).format is form
-    for name, kind in (("hf", ImportFormat.hf), ("huggingface", ImportFormat.hf), ("argos", ImportFormat.ctranslate2)):
-        assert load_config("import", flags={"format": name, "path": "m", "output": "o"}).format is kind
+    read, written = set(import_formats()), set(export_formats())
+    assert (read - written, written - read) == ({"fairseq", "opennmt"}, {"onnx"})
+    for name in ("hf", "huggingface"):
+        assert load_config("export", flags={"format": name}).format == "huggingface"
+    for name, kind in (("hf", "hf"), ("huggingface", "hf"), ("argos", "ctranslate2")):
+        assert load_config("import", flags={"format": name, "path": "m", "output": "o"}).format == kind
 
 
 def test_an_import_prints_what_was_compared_and_translates(folder: Path) -> None:

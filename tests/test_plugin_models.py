@@ -8,7 +8,7 @@ import pytest
 from tests import toy_classifier, toy_tagger
 from tests.contract import run
 from tests.toy_run import model_file
-from transformer_cli.addons.interop.keys import ExportFormat
+from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.models.build import MODELS
 from transformer_cli.models.file import ModelFile, write_model
 
@@ -49,7 +49,7 @@ def test_translators_of_a_plugin_and_of_tfm_are_an_ensemble(folder: Path, names:
     assert (both.code, both.out) == (0, alone.out), both.err
 
 
-@pytest.mark.parametrize("form", [form.name for form in ExportFormat])
+@pytest.mark.parametrize("form", EXPORTERS.names())
 def test_an_export_of_a_plugin_s_model_is_refused_before_it_is_converted(
     folder: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

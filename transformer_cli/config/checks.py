@@ -88,4 +88,5 @@ def one_file(key: str, value: Any) -> str | None:
 def check_choice(key: str, value: str, choices: Sequence[str]) -> None:
     """Raise ConfigError for what is none of `choices`, which add-ons and plugins register."""
     if value not in choices:
-        raise ConfigError(f"{key}={value}: unknown{did_you_mean(value, choices)}. Choose {', '.join(choices)}")
+        what = f"unknown{did_you_mean(value, choices) or '.'}"
+        raise ConfigError(f"{key}={value}: {what} Choose {', '.join(choices)}")

@@ -26,7 +26,6 @@ from transformer_cli.languages import language_name
 from transformer_cli.models.file import ModelFile
 
 MODEL, SENTENCEPIECE, METADATA = "model", "sentencepiece.model", "metadata.json"
-SUFFIX = ".argosmodel"
 ARGOS_VERSION = "1.9.0"  # the first that reads all that is in the package
 EPOCH = (1980, 1, 1, 0, 0, 0)  # of every file in the archive, so that equal content gives equal bytes
 

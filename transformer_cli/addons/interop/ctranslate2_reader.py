@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.interop.ctranslate2 import Loaded, vocabulary
-from transformer_cli.addons.interop.foreign import READERS, Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
 from transformer_cli.addons.interop.parts import part_names, weights_from_parts
 from transformer_cli.addons.interop.verify import Ids
 from transformer_cli.config.model import (
@@ -331,7 +331,6 @@ class Vocabulary:
         return next((self.pieces.index(name) for name in PADDINGS if name in self.pieces), self.n_rows)
 
 
-@READERS.register("ctranslate2")
 class CTranslate2Reader:
     """A directory with model.bin, config.json and vocabularies, in or beside which SentencePiece models are.
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import READERS, Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
 from transformer_cli.addons.interop.parts import SIDES, part_names, weights_from_parts
 from transformer_cli.addons.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.addons.interop.segmenters import SpecialIds, pack, read_segmenter
@@ -96,7 +96,6 @@ _IGNORED = re.compile(
 )
 
 
-@READERS.register("fairseq")
 class FairseqReader:
     """A Reader. A folder stands for its checkpoint_best.pt, checkpoint_last.pt, model.pt, or its only .pt file."""
 

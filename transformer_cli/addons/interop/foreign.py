@@ -1,15 +1,14 @@
-"""What reading another program's model gives, and the registry of the formats that are read."""
+"""What reading another program's model gives."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transformer_cli.addons.interop.parts import Weights
 from transformer_cli.addons.interop.verify import Program
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -41,18 +40,3 @@ class Imported:
     notes: Sequence[str] = ()  # what a user should know: what was left out, what differs
     max_positions: int | None = None  # tokens that a sentence may have in the original; None: any number
     known: Mapping[str, Any] = field(default_factory=dict)  # other fields of the ModelFile: step, data, …
-
-
-class Reader(Protocol):
-    """One format."""
-
-    options: Sequence[str]  # those of the flags --vocabulary and --segmenter that are read; others are refused
-
-    def recognises(self, path: Path) -> bool:
-        """Whether `path`, a file or a folder that exists, is of this format; reads little, and raises nothing."""
-
-    def read(self, path: Path, options: ReadOptions) -> Imported:
-        """Raises CheckpointError for damaged files and for variants that cannot be expressed, which it names."""
-
-
-READERS: Registry[Callable[[], Reader]] = Registry("format")

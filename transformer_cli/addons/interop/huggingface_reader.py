@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import READERS, Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
 from transformer_cli.addons.interop.huggingface import quiet
 from transformer_cli.addons.interop.huggingface_files import (
     CONFIG,
@@ -123,14 +123,13 @@ class Architecture:
     first_position: int = 0
 
 
-ARCHITECTURES: dict[str, Architecture] = {}
-
-
-@READERS.register("hf")
 class HuggingFaceReader:
     """Directories with a config.json that names a model_type."""
 
     options: Sequence[str] = ()
+
+    def __init__(self, architectures: Mapping[str, Architecture]) -> None:
+        self.architectures = architectures
 
     def recognises(self, path: Path) -> bool:
         return is_json_with(folder_of(path) / CONFIG, "model_type")
@@ -138,15 +137,15 @@ class HuggingFaceReader:
     def read(self, path: Path, options: ReadOptions) -> Imported:
         folder = folder_of(path)
         given = json_of(folder / CONFIG)
-        kind = given.get("model_type")
-        if kind not in ARCHITECTURES:
+        kind = str(given.get("model_type"))
+        if kind not in self.architectures:
             refuse(
                 folder,
-                f"model_type={quoted(str(kind))[1:-1]}: not one that tfm computes. Choose one of"
-                f" {', '.join(sorted(ARCHITECTURES))}",
+                f"model_type={quoted(kind)[1:-1]}: not one that tfm computes. Choose one of"
+                f" {', '.join(sorted(self.architectures))}",
             )
         try:
-            return _read(folder, ARCHITECTURES[kind], given, options)
+            return _read(folder, self.architectures[kind], given, options)
         except ConfigError as error:
             raise CheckpointError(f"{folder / CONFIG}: cannot be expressed ({error})") from error
 
@@ -587,7 +586,7 @@ class Original:
 
 
 _marian = partial(Architecture, text=marian_text, original=Original)
-ARCHITECTURES |= {
+ARCHITECTURES = {
     "marian": _marian("MarianMTModel", "MarianConfig", Norm.post, MARIAN_DEFAULTS),
     "pegasus": _marian("PegasusForConditionalGeneration", "PegasusConfig", Norm.pre, PEGASUS_DEFAULTS),
 }

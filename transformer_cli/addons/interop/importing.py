@@ -1,6 +1,6 @@
 """Another program's model becomes a model file of ours, which is compared with the original before it gets its name.
 
-A reader registers in READERS and is imported here. The weights go from file to file one by one.
+The weights go from file to file one by one.
 """
 
 import re
@@ -8,16 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.addons.interop import (  # noqa: F401  (they register themselves)
-    ctranslate2_reader,
-    fairseq,
-    huggingface_reader,
-    m2m100,
-    marian_reader,
-    opennmt,
-)
 from transformer_cli.addons.interop.comparison import Comparison, ask, compare
-from transformer_cli.addons.interop.foreign import READERS, Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.registries import IMPORTERS
 from transformer_cli.addons.interop.verify import made_up
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
@@ -38,7 +31,7 @@ class Outcome:
 
 def format_of(path: Path) -> str | None:
     """The format of what lies at `path`; None for what no reader recognises."""
-    return next((name for name in READERS.names() if READERS[name]().recognises(path)), None)
+    return next((name for name in IMPORTERS.names() if IMPORTERS[name]().recognises(path)), None)
 
 
 def read(path: Path, format_name: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> Imported:
@@ -48,10 +41,10 @@ def read(path: Path, format_name: str | None = None, options: ReadOptions = DEFA
     name = format_name or format_of(path)
     if name is None:
         raise CheckpointError(
-            f"{path}: none of the formats that tfm reads ({', '.join(READERS.names())}) is recognised. Name one before"
-            " the path, for what is missing to be said"
+            f"{path}: none of the formats that tfm reads ({', '.join(IMPORTERS.names())}) is recognised. Name one"
+            " before the path, for what is missing to be said"
         )
-    reader = READERS[name]()
+    reader = IMPORTERS[name]()
     for option, files in (("vocabulary", options.vocabularies), ("segmenter", options.segmenters)):
         if files and option not in reader.options:
             raise ConfigError(f"--{option} {files[0]}: is not read, as a model of {name} has its own. Leave it out")

@@ -5,21 +5,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from transformer_cli.addons.interop.registries import (
+    EXPORT_ALIASES,
+    EXPORTERS,
+    IMPORT_ALIASES,
+    export_formats,
+    import_formats,
+)
 from transformer_cli.config.checks import check_file_name, model_names
 from transformer_cli.config.fields import CHECKPOINT, OVERWRITE, PLUGINS, RUNS, key
 from transformer_cli.config.shared import LICENSE, SCORES
 from transformer_cli.errors import ConfigError
-
-
-class ExportFormat(Enum):
-    """Formats of other programs; importing has the same names."""
-
-    ctranslate2 = "ctranslate2"
-    huggingface = "huggingface"
-    hf = "huggingface"
-    onnx = "onnx"
-    argos = "argos"  # a CTranslate2 model in a package of Argos Translate
-    marian = "marian"  # .npz, for Marian and what is made from its models
 
 
 class Quantization(Enum):
@@ -39,7 +35,7 @@ class Quantization(Enum):
 class ExportConfig:
     """`tfm export`."""
 
-    format: ExportFormat | None = key(None, "Program that the model is written for.", word=True)
+    format: str | None = key(None, "Program that the model is written for.", choices=export_formats, word=True)
     checkpoint: Any = key(None, CHECKPOINT, path=True, flag="--checkpoint", repeated=True)
     runs: str = key("runs", RUNS, path=True)
     output: str | None = key(
@@ -63,37 +59,31 @@ class ExportConfig:
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
-        has_ctranslate2 = self.format in (None, ExportFormat.ctranslate2, ExportFormat.argos)
-        if not has_ctranslate2 and self.quantization is not Quantization.float32:
-            assert self.format is not None
-            raise ConfigError(
-                f"--quantization {self.quantization.name}: {self.format.name} keeps float32."
-                " Leave it out, or export ctranslate2"
-            )
-        for name, value in (("from-name", self.from_name), ("to-name", self.to_name)):
-            if value is not None and self.format is not ExportFormat.argos:
-                raise ConfigError(f"--{name} {value}: for the format argos only. Leave it out")
+        self.format = EXPORT_ALIASES.get(self.format or "", self.format)
+        self.check_own_keys()
         if not re.fullmatch(r"[0-9A-Za-z]+([.+-][0-9A-Za-z]+)*", self.package_version):
             raise ConfigError(f"--package-version {self.package_version}: no version. Write one as 1.0")
 
-
-class ImportFormat(Enum):
-    """Other programs' models that can be read."""
-
-    hf = "hf"  # a folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100
-    huggingface = "hf"
-    marian = "marian"  # .npz, or a folder of OPUS-MT
-    fairseq = "fairseq"
-    opennmt = "opennmt"
-    ctranslate2 = "ctranslate2"  # and an unpacked package of Argos Translate
-    argos = "ctranslate2"
+    def check_own_keys(self) -> None:
+        """Raise ConfigError for a key that the format does not follow; a plugin's is known after it is imported."""
+        if self.format is not None and self.format not in EXPORTERS.names():
+            return
+        followed = EXPORTERS[self.format].own_keys if self.format is not None else ("quantization",)
+        if self.quantization is not Quantization.float32 and "quantization" not in followed:
+            raise ConfigError(
+                f"--quantization {self.quantization.name}: {self.format} keeps float32."
+                " Leave it out, or export ctranslate2"
+            )
+        for name, value in (("from_name", self.from_name), ("to_name", self.to_name)):
+            if value is not None and name not in followed:
+                raise ConfigError(f"--{name.replace('_', '-')} {value}: for the format argos only. Leave it out")
 
 
 @dataclass
 class ImportConfig:
     """`tfm import`."""
 
-    format: ImportFormat | None = key(None, "Format of the model; unset: recognised.", word=True)
+    format: str | None = key(None, "Format of the model; unset: recognised.", choices=import_formats, word=True)
     path: str | None = key(None, "Folder or file of the model to import.", path=True, word=True)
     output: str | None = key(None, "File for the model, written whole or not at all.", path=True, flag="--output")
     overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
@@ -125,6 +115,7 @@ class ImportConfig:
     plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
+        self.format = IMPORT_ALIASES.get(self.format or "", self.format)
         for name, files in (("vocabulary", self.vocabulary), ("segmenter", self.segmenter)):
             if len(files) > 2:
                 raise ConfigError(f"--{name}: names {len(files)} files. Name one, or that of each language")

@@ -12,7 +12,6 @@ from typing import Any
 from transformer_cli.addons.interop.foreign import ReadOptions
 from transformer_cli.addons.interop.huggingface_files import TOKENIZER_CONFIG, bytes_of, json_of, refuse, vocabulary
 from transformer_cli.addons.interop.huggingface_reader import (
-    ARCHITECTURES,
     MARIAN_DEFAULTS,
     Architecture,
     Original,
@@ -115,7 +114,7 @@ class OriginalM2M100(Original):
         return library.M2M100Tokenizer.from_pretrained(**place, src_lang=text.source_lang, tgt_lang=text.target_lang)
 
 
-ARCHITECTURES["m2m_100"] = Architecture(
+M2M100 = Architecture(
     "M2M100ForConditionalGeneration",
     "M2M100Config",
     Norm.pre,

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import READERS, Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
 from transformer_cli.addons.interop.marian_names import (
     ACTIVATIONS,
     EPSILON,
@@ -90,7 +90,6 @@ _READ = re.compile(
 )
 
 
-@READERS.register("marian")
 class Marian:
     """A `.npz`, its `decoder.yml`, or the folder of both."""
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.addons.interop import robustness_card
+from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
+from transformer_cli.addons.interop.usage import tags_in
 from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.languages import base_code, language_name
@@ -64,19 +66,13 @@ def robustness_of(facts: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found
 
 
-def tags_in(facts: Mapping[str, Any]) -> list[str]:
-    """None of what is no list."""
-    tags = facts.get("tags")
-    return [str(tag) for tag in tags] if isinstance(tags, list) else []
-
-
 # ---- As Markdown
 
 
 def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, verified: Sequence[str] = ()) -> str:
     """README.md: `files` are those of an export with their SHA-256, `verified` what was compared in it."""
-    program = facts.get("program")
-    front = front_matter(facts) if program == "huggingface" else ""
+    exporter = exporter_of(facts)
+    front = front_matter(facts) if exporter is not None and exporter.has_hub_header else ""
     parts = [f"# {title(facts)}", introduction(facts), table(["", ""], model_lines(facts))]
     parts += ["## Training text", table(["", ""], data_lines(facts))]
     if inputs := input_lines(facts):
@@ -85,14 +81,13 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
     if robustness := robustness_of(facts):
         of_suite = table(robustness_card.HEAD, robustness_card.rows(robustness))
         parts += ["## Robustness", robustness_card.introduction(robustness), of_suite]
-    if program in USAGE:
-        where = "FILE.argosmodel the package" if program == "argos" else "FOLDER the folder of this file"
+    if exporter is not None:
         is_packed = any(name.endswith(".tokenizer") for name in files or {})
-        usage = USAGE[program](facts, is_packed)
+        usage = exporter.usage(facts, is_packed)
         if tags := tags_in(facts):
             named = ", ".join(map(code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
             usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
-        parts += ["## How to use it", f"TEXT stands for what is translated, {where}.", usage]
+        parts += ["## How to use it", f"TEXT stands for what is translated, {exporter.place}.", usage]
     if verified:
         parts += [
             "## Comparison with the original",
@@ -180,15 +175,6 @@ def hub_results(facts: Mapping[str, Any]) -> list[str]:
     return found
 
 
-PROGRAMS = {
-    "ctranslate2": "CTranslate2",
-    "huggingface": "Hugging Face transformers",
-    "onnx": "ONNX",
-    "argos": "Argos Translate and LibreTranslate",
-    "marian": "Marian",
-}
-
-
 def export_rows(facts: Mapping[str, Any]) -> list[Row]:
     """The first rows of what `tfm inspect` prints of an export."""
     rows = [("exported for", f"{program_name(facts)}, by {facts.get('library', UNKNOWN)}")]
@@ -210,100 +196,11 @@ class MarkdownCard:
 
 
 def program_name(facts: Mapping[str, Any]) -> str:
-    return PROGRAMS.get(facts["program"], str(facts["program"]))
+    exporter = exporter_of(facts)
+    return str(facts["program"]) if exporter is None else exporter.program
 
 
-PLAIN_TOKENIZERS = """import sentencepiece
-
-source, target = (
-    sentencepiece.SentencePieceProcessor(model_file=f"FOLDER/{side}.spm") for side in ("source", "target")
-)
-"""
-PACKED_TOKENIZERS = """from pathlib import Path
-
-from transformer_cli.data.tokenizer import Tokenizer  # the vocabulary has ids of its own
-
-source, target = (Tokenizer(Path(f"FOLDER/{side}.tokenizer").read_bytes()) for side in ("source", "target"))
-"""
-
-
-def _use_ctranslate2(facts: Mapping[str, Any], is_packed: bool) -> str:
-    """With a vocabulary of another program's order, text goes through our reader of it."""
-    if is_packed:
-        return "`tfm translate --checkpoint FOLDER < TEXT`"
-    pieces, note = 'source.encode("TEXT", out_type=str)', ""
-    if tags := tags_in(facts):
-        pieces = f"[{json.dumps(tags[0], ensure_ascii=False)}, *{pieces}]"
-        note = "A tag is a piece of its own here, and no part of TEXT.\n\n"
-    return f"""{note}```python
-import ctranslate2
-{PLAIN_TOKENIZERS}
-translator = ctranslate2.Translator("FOLDER")
-(result,) = translator.translate_batch([{pieces}], beam_size=4, disable_unk=True)
-print(target.decode(result.hypotheses[0]))
-```
-
-or `tfm translate --checkpoint FOLDER < TEXT`."""
-
-
-def _use_huggingface(facts: Mapping[str, Any], is_packed: bool) -> str:
-    return """```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-model, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
-ids = model.generate(**tokenizer(["TEXT"], return_tensors="pt", padding=True))
-print(tokenizer.batch_decode(ids, skip_special_tokens=True))
-```"""
-
-
-def _use_onnx(facts: Mapping[str, Any], is_packed: bool) -> str:
-    return f"""Greedy search in onnxruntime, without torch:
-
-```python
-import json, numpy, onnxruntime
-{PACKED_TOKENIZERS if is_packed else PLAIN_TOKENIZERS}
-{_ONNX_CODE}```"""
-
-
-_ONNX_CODE = """config = json.load(open("FOLDER/config.json"))
-encoder, decoder = (onnxruntime.InferenceSession(f"FOLDER/{name}.onnx") for name in ("encoder", "decoder"))
-
-ids = numpy.array([[*source.encode(["TEXT"])[0], *config["source_end_ids"]]])
-mask = numpy.ones_like(ids)
-cross = encoder.run(None, {"input_ids": ids, "attention_mask": mask})
-past = [numpy.zeros((1, config["heads"], 0, config[width]), numpy.float32)
-        for _ in range(config["decoder_layers"]) for width in ("key_width", "value_width")]
-names = [node.name for node in decoder.get_inputs()]
-newest, found = config["decoder_start_id"], []
-while newest != config["eos_id"] and len(found) < 200:
-    logits, *past = decoder.run(None, dict(zip(names, [numpy.array([[newest]]), mask, *cross, *past])))
-    logits[..., config["suppressed_ids"]] = -numpy.inf
-    newest = int(logits[0, -1].argmax())
-    found.append(newest)
-print(target.decode(found[:-1]))
-"""
-
-
-def _use_argos(facts: Mapping[str, Any], is_packed: bool) -> str:
-    source, target = facts["source_lang"], facts["target_lang"]
-    return f"""```python
-import argostranslate.package, argostranslate.translate
-
-argostranslate.package.install_from_path("FILE.argosmodel")
-print(argostranslate.translate.translate("TEXT", "{source}", "{target}"))
-```
-
-In LibreTranslate the package is installed by the same call, and the server is started again."""
-
-
-def _use_marian(facts: Mapping[str, Any], is_packed: bool) -> str:
-    return "`marian-decoder -c FOLDER/decoder.yml < TEXT`"
-
-
-USAGE = {
-    "ctranslate2": _use_ctranslate2,
-    "huggingface": _use_huggingface,
-    "onnx": _use_onnx,
-    "argos": _use_argos,
-    "marian": _use_marian,
-}
+def exporter_of(facts: Mapping[str, Any]) -> Exporter | None:
+    """What has written an export; None for a model file, and where that is not known."""
+    program = facts.get("program")
+    return EXPORTERS[program] if program in EXPORTERS.names() else None

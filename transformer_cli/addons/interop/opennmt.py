@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import READERS, Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions
 from transformer_cli.addons.interop.parts import part_names, weights_from_parts
 from transformer_cli.addons.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.addons.interop.segmenters import SpecialIds, pack, read_segmenter
@@ -81,7 +81,6 @@ _MATRICES = {"q": "linear_query", "k": "linear_keys", "v": "linear_values", "o":
 _FED = ("sentencepiece", "bpe", "filtertoolong", "clean", "uppercase", "bart", "switchout", "tokendrop", "tokenmask")
 
 
-@READERS.register("opennmt")
 class OpenNMTReader:
     """A Reader of one file."""
 

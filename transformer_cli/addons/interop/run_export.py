@@ -1,20 +1,19 @@
 """`tfm export`: a trained model for another program, verified before it is published."""
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from transformer_cli.addons.interop import argos, ctranslate2, huggingface, marian, onnx
 from transformer_cli.addons.interop.export_file import listed_files, sha256_of
 from transformer_cli.addons.interop.exported import facts_of
-from transformer_cli.addons.interop.keys import ExportConfig, ExportFormat, Quantization
+from transformer_cli.addons.interop.keys import ExportConfig, Quantization
 from transformer_cli.addons.interop.model_card import CARD, card, read_scores
-from transformer_cli.addons.interop.publish import Pack, check, publishing
+from transformer_cli.addons.interop.publish import check, publishing
+from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.robustness_card import robustness_beside
-from transformer_cli.addons.interop.verify import N_LINES, Program, made_up, verify
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.addons.interop.verify import N_LINES, made_up, verify
+from transformer_cli.config.checks import check_choice
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.decoding.training_text import training_text
@@ -27,116 +26,32 @@ from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
 from transformer_cli.training.checkpoints import CHECKPOINTS
 
 
-@dataclass(frozen=True)
-class Format:
-    """What an export is written by, and loaded by to be verified."""
-
-    packages: tuple[str, ...]  # that are needed; the first one runs the model
-    max_positions: Callable[[ModelConfig], int | None]  # tokens that a sentence may have; None: any number
-    write: Callable[
-        [ModelFile, Path, ExportConfig], Program
-    ]  # into an empty folder; as a user would load it from there
-    length: str  # how its search normalizes for length, for a model whose own length penalty is left behind
-    suffix: str | None = None  # of a file that the folder may be packed into
-    pack: Pack | None = None
-    takes_tags: bool = True  # whether a text can have tags there
-
-
-def write_ctranslate2(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
-    ctranslate2.convert(model, folder, quantization=config.quantization.name)
-    return ctranslate2.Loaded(folder, model.tokenizers)
-
-
-def write_huggingface(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
-    huggingface.write(model, folder)
-    return huggingface.Loaded(folder)
-
-
-def write_onnx(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
-    onnx.write(model, folder)
-    return onnx.Loaded(folder)
-
-
-def write_argos(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
-    argos.write(
-        model,
-        folder,
-        quantization=config.quantization.name,
-        package_version=config.package_version,
-        from_name=config.from_name,
-        to_name=config.to_name,
-    )
-    return argos.Loaded(folder, model)
-
-
-def write_marian(model: ModelFile, folder: Path, config: ExportConfig) -> Program:
-    marian.write(model, folder)
-    return marian.Loaded(folder, model)
-
-
-FORMATS = {
-    ExportFormat.ctranslate2: Format(
-        ("ctranslate2",),
-        ctranslate2.max_positions,
-        write_ctranslate2,
-        "Give `tfm translate` decode.length_penalty={own:g}; CTranslate2's own length_penalty is another formula,"
-        " length^length_penalty",
-    ),
-    ExportFormat.huggingface: Format(
-        ("transformers",),
-        huggingface.max_positions,
-        write_huggingface,
-        "The length_penalty of `generate` is another formula, length^length_penalty, and is 1 in this folder",
-    ),
-    ExportFormat.onnx: Format(
-        ("onnxruntime", "onnx"),
-        onnx.max_positions,
-        write_onnx,
-        "A beam search of yours has it by dividing the log-probability of n tokens by ((5 + n) / 6)^{own:g}",
-    ),
-    ExportFormat.argos: Format(
-        ("ctranslate2",),
-        ctranslate2.max_positions,
-        write_argos,
-        "Argos always divides by length^0.2",
-        suffix=argos.SUFFIX,
-        pack=argos.pack,
-        takes_tags=False,
-    ),
-    ExportFormat.marian: Format(
-        ("ctranslate2",),
-        marian.max_positions,
-        write_marian,
-        "Marian's normalize is another formula, length^normalize, and is 0.6 in decoder.yml",
-        takes_tags=False,
-    ),
-}
-
-
 def run(config: ExportConfig) -> None:
     """Write `config.output`, and print what was compared. Raises TfmError, and then leaves no trace."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
     if config.format is None:
-        names = [form.name for form in ExportFormat]
+        names = EXPORTERS.names()
         raise ConfigError(f"tfm export: no format given. Name one: {', '.join(names[:-1])} or {names[-1]}")
+    check_choice("format", config.format, EXPORTERS.names())  # now that plugins are imported
+    config.check_own_keys()
     if config.output is None:
         raise ConfigError("--output: not given. Name the folder for the model")
     if isinstance(config.checkpoint, list):
         raise ConfigError(
             "--checkpoint: names several, and an export holds one model. Name one; `tfm average` makes one of several"
         )
-    output, form = Path(config.output), FORMATS[config.format]
+    output, form = Path(config.output), EXPORTERS[config.format]
     pack = form.pack if form.suffix is not None and output.name.endswith(form.suffix) else None
     refuse_checkpoints(output)
     check(output, overwrite=config.overwrite, is_file=pack is not None)
     test = read_scores(Path(config.scores)) if config.scores is not None else None
     for package in form.packages:
-        imported(package, needs=f"tfm export {config.format.name}")
+        imported(package, needs=f"tfm export {config.format}")
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
     require(model, path, "transformer")
-    refuse_plugin(model, path, program=f"tfm export {config.format.name}")
+    refuse_plugin(model, path, program=f"tfm export {config.format}")
     lines, whose = text_for(model, path)
     known = model.tokenizers.source.tags
     if form.takes_tags:
@@ -144,7 +59,7 @@ def run(config: ExportConfig) -> None:
     else:
         refuse_tags(model, config.format)
         lines = [split_tags(line, known)[1] for line in lines]
-    facts = facts_of(model, sha256_of(path), program=config.format.name, max_positions=form.max_positions(model.config))
+    facts = facts_of(model, sha256_of(path), program=config.format, max_positions=form.max_positions(model.config))
     library = f"{form.packages[0]} {version(form.packages[0])}"
     facts |= {"library": library, "quantization": config.quantization.name, "license": config.license, "test": test}
     facts["robustness"] = robustness_beside(path, facts["model_sha256"])
@@ -171,12 +86,12 @@ def run(config: ExportConfig) -> None:
         )
 
 
-def refuse_tags(model: ModelFile, form: ExportFormat) -> None:
+def refuse_tags(model: ModelFile, form: str) -> None:
     """Raise ConfigError for a model that has to be given tags, for a program whose text cannot have them."""
     tags, text = model.tokenizers.source.tags, training_text([model])
     if tags and (text.is_multilingual or text.always_tagged) and model.tokenizers.source.packed is None:
         raise ConfigError(
-            f"tfm export {form.name}: the model was trained with tags before its lines, as {tags[0]}, and this format"
+            f"tfm export {form}: the model was trained with tags before its lines, as {tags[0]}, and this format"
             " would cut them into pieces like any text. Use `tfm export huggingface` or `tfm export ctranslate2`"
         )
 

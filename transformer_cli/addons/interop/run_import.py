@@ -8,6 +8,8 @@ from pathlib import Path
 from transformer_cli.addons.interop.foreign import ReadOptions
 from transformer_cli.addons.interop.importing import import_model, read
 from transformer_cli.addons.interop.keys import ImportConfig
+from transformer_cli.addons.interop.registries import IMPORTERS
+from transformer_cli.config.checks import check_choice
 from transformer_cli.data.lines import read_lines
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -22,6 +24,8 @@ def run(config: ImportConfig) -> None:
         raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
     if config.path is None:
         raise ConfigError("tfm import: no model given. Name its folder or file")
+    if config.format is not None:
+        check_choice("format", config.format, IMPORTERS.names())  # now that plugins are imported
     if config.output is None:
         raise ConfigError("--output: not given. Name the file for the model, as model.safetensors")
     path, output = Path(config.path), Path(config.output)
@@ -35,7 +39,7 @@ def run(config: ImportConfig) -> None:
         vocabularies=[Path(name) for name in config.vocabulary],
         segmenters=[Path(name) for name in config.segmenter],
     )
-    imported = read(path, config.format.name if config.format is not None else None, options)
+    imported = read(path, config.format, options)
     outcome = import_model(
         imported,
         output,

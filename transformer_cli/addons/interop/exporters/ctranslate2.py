@@ -1,0 +1,54 @@
+"""A folder of CTranslate2."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformer_cli.addons.interop.registries import Exporter
+from transformer_cli.addons.interop.usage import PLAIN_TOKENIZERS, tags_in
+
+if TYPE_CHECKING:
+    from transformer_cli.addons.interop.keys import ExportConfig
+    from transformer_cli.addons.interop.verify import Program
+    from transformer_cli.config.model import ModelConfig
+    from transformer_cli.models.file import ModelFile
+
+
+class CTranslate2(Exporter):
+    program = "CTranslate2"
+    packages = ("ctranslate2",)
+    own_keys = ("quantization",)
+    length = (
+        "Give `tfm translate` decode.length_penalty={own:g}; CTranslate2's own length_penalty is another formula,"
+        " length^length_penalty"
+    )
+
+    def max_positions(self, config: "ModelConfig") -> int | None:
+        from transformer_cli.addons.interop import ctranslate2
+
+        return ctranslate2.max_positions(config)
+
+    def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program":
+        from transformer_cli.addons.interop import ctranslate2
+
+        ctranslate2.convert(model, folder, quantization=config.quantization.name)
+        return ctranslate2.Loaded(folder, model.tokenizers)
+
+    def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
+        """With a vocabulary of another program's order, text goes through our reader of it."""
+        if is_packed:
+            return "`tfm translate --checkpoint FOLDER < TEXT`"
+        pieces, note = 'source.encode("TEXT", out_type=str)', ""
+        if tags := tags_in(facts):
+            pieces = f"[{json.dumps(tags[0], ensure_ascii=False)}, *{pieces}]"
+            note = "A tag is a piece of its own here, and no part of TEXT.\n\n"
+        return f"""{note}```python
+import ctranslate2
+{PLAIN_TOKENIZERS}
+translator = ctranslate2.Translator("FOLDER")
+(result,) = translator.translate_batch([{pieces}], beam_size=4, disable_unk=True)
+print(target.decode(result.hypotheses[0]))
+```
+
+or `tfm translate --checkpoint FOLDER < TEXT`."""

@@ -1,0 +1,73 @@
+"""The formats of other programs: importers read one of their models, exporters write one of ours.
+
+An importer or an exporter is one module, which registers an entry here; tests/test_format_plugins.py has one of each.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from transformer_cli.registry import Registry
+
+if TYPE_CHECKING:
+    from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+    from transformer_cli.addons.interop.publish import Pack
+    from transformer_cli.addons.interop.verify import Program
+    from transformer_cli.config.model import ModelConfig
+    from transformer_cli.models.file import ModelFile
+
+
+class Importer(Protocol):
+    """Reads the models of one format."""
+
+    options: Sequence[str]  # those of the flags --vocabulary and --segmenter that are read; others are refused
+
+    def recognises(self, path: Path) -> bool:
+        """Whether `path`, a file or a folder that exists, is of this format; reads little, and raises nothing."""
+
+    def read(self, path: Path, options: "ReadOptions") -> "Imported":
+        """Raises CheckpointError for damaged files and for variants that cannot be expressed, which it names."""
+
+
+class Exporter:
+    """Writes the format of one program, and loads what it has written, to be verified."""
+
+    program: str  # its name for people
+    packages: tuple[str, ...]  # that are needed; the first one runs the model
+    own_keys: tuple[str, ...] = ()  # keys of ExportConfig that only some formats follow
+    length = ""  # how its search normalizes for length, for a model whose own length penalty, {own}, is left behind
+    suffix: str | None = None  # of a file that the folder may be packed into by `pack`
+    takes_tags = True  # whether a text can have tags there
+    place = "FOLDER the folder of this file"  # what stands for the model in `usage`
+    has_hub_header = False  # whether its model card begins with what the Hugging Face Hub reads
+
+    def max_positions(self, config: "ModelConfig") -> int | None:
+        """Tokens that a sentence may have there; None: any number. Raises ConfigError for what it cannot express."""
+        return None
+
+    def write(self, model: "ModelFile", folder: Path, config: Any) -> "Program":
+        """Write into an empty folder, and load it as a user would; `config` is the ExportConfig."""
+        raise NotImplementedError
+
+    @property
+    def pack(self) -> "Pack | None":
+        return None
+
+    def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
+        """How TEXT is translated, for the model card; `is_packed`: its tokenizer is more than a SentencePiece model."""
+        return ""
+
+
+IMPORTERS: Registry[Callable[[], Importer]] = Registry("importer")
+EXPORTERS: Registry[Exporter] = Registry("exporter")
+# Other names that a command line may have for them.
+IMPORT_ALIASES = {"huggingface": "hf", "argos": "ctranslate2"}
+EXPORT_ALIASES = {"hf": "huggingface"}
+
+
+def import_formats() -> list[str]:
+    return [*IMPORTERS.names(), *IMPORT_ALIASES]
+
+
+def export_formats() -> list[str]:
+    return [*EXPORTERS.names(), *EXPORT_ALIASES]

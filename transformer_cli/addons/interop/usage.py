@@ -1,0 +1,23 @@
+"""What the examples of several model cards have in common."""
+
+from collections.abc import Mapping
+from typing import Any
+
+PLAIN_TOKENIZERS = """import sentencepiece
+
+source, target = (
+    sentencepiece.SentencePieceProcessor(model_file=f"FOLDER/{side}.spm") for side in ("source", "target")
+)
+"""
+PACKED_TOKENIZERS = """from pathlib import Path
+
+from transformer_cli.data.tokenizer import Tokenizer  # the vocabulary has ids of its own
+
+source, target = (Tokenizer(Path(f"FOLDER/{side}.tokenizer").read_bytes()) for side in ("source", "target"))
+"""
+
+
+def tags_in(facts: Mapping[str, Any]) -> list[str]:
+    """Those of an export; none of what is no list."""
+    tags = facts.get("tags")
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
