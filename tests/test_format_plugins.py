@@ -1,6 +1,7 @@
 """A format of documents, of models and of exports that a plugin registers, each with one module."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,8 +10,11 @@ from tests.golden.make import FOLDER
 from tests.test_serve_apis import multipart
 from tests.toy_server import running, stand_in_server
 from transformer_cli.addons.documents.formats import format_of_file
+from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS
 from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS
+from transformer_cli.models.file import read_model
 from transformer_cli.plugins import load_plugins
+from transformer_cli.registry import Registry
 
 PROPERTIES = '''
 """Lines of `key = text`, of which the texts are translated."""
@@ -29,6 +33,73 @@ def parse(text):
         add_lines(builder, [match.span(1)], str)
     return builder.document()
 '''
+PROGRAM = '''
+"""A program whose models are ours behind four bytes."""
+
+from transformer_cli.addons.interop.foreign import Imported
+from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS, Exporter
+from transformer_cli.addons.interop.verify import CPU, log_probs, search
+from transformer_cli.models.file import read_model, write_model
+
+MAGIC = b"MINE"
+
+
+class Program:
+    def __init__(self, model):
+        self.model, self.tokenizers = model.build(CPU).float(), model.tokenizers
+
+    def translate(self, sources, *, beam_size, max_tokens):
+        found = search(self.model, sources, tokenizers=self.tokenizers, beam_size=beam_size)
+        return [hypothesis.ids for hypothesis in found]
+
+    def log_probs(self, sources, targets):
+        return log_probs(self.model, sources, targets, self.tokenizers)
+
+
+class Mine(Exporter):
+    program = "Mine, a program"
+    packages = ("numpy",)
+
+    def write(self, model, folder, config):
+        write_model(folder / "plain", model)
+        (folder / "mine.bin").write_bytes(MAGIC + (folder / "plain").read_bytes())
+        (folder / "plain").unlink()
+        return Program(model)
+
+    def usage(self, facts, is_packed):
+        return "`mine TEXT`"
+
+
+EXPORTERS.register("mine")(Mine())
+
+
+def file_of(path):
+    return path / "mine.bin" if path.is_dir() else path
+
+
+@IMPORTERS.register("mine")
+class Importer:
+    options = ()
+
+    def recognises(self, path):
+        return file_of(path).is_file() and file_of(path).read_bytes().startswith(MAGIC)
+
+    def read(self, path, options):
+        plain = file_of(path).with_suffix(".plain")
+        plain.write_bytes(file_of(path).read_bytes().removeprefix(MAGIC))
+        model = read_model(plain)
+        plain.unlink()
+        return Imported(
+            model.config,
+            model.tokenizers,
+            model.source_lang,
+            model.target_lang,
+            {name: lambda weight=weight: weight for name, weight in model.weights.items()},
+            program=lambda: Program(model),
+            program_name="Mine 1",
+            files=[file_of(path)],
+        )
+'''
 TEXT = "# menu\nfile.open = the cat\nfile.close=sat <b>down</b>\n"
 
 
@@ -36,7 +107,9 @@ TEXT = "# menu\nfile.open = the cat\nfile.close=sat <b>down</b>\n"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model and plugins; what they register is forgotten afterwards."""
     DOCUMENT_FORMATS.names()
-    monkeypatch.setattr(DOCUMENT_FORMATS, "_entries", dict(DOCUMENT_FORMATS._entries))
+    registries: list[Registry[Any]] = [DOCUMENT_FORMATS, IMPORTERS, EXPORTERS]
+    for registry in registries:
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     monkeypatch.setattr("transformer_cli.plugins._loaded", [])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.safetensors").write_bytes((FOLDER / "joint-pre.safetensors").read_bytes())
@@ -76,3 +149,34 @@ def test_a_format_of_a_plugin_is_served(folder: Path) -> None:
         assert server.ask(answer["translatedFileUrl"].removeprefix(server.url)) == (200, expected.encode())
         assert ".properties" in server.ask("/frontend/settings")[1]["supportedFilesFormat"]
         assert b"&quot;.properties&quot;: &quot;properties&quot;" in server.ask("/")[1]
+
+
+# ---- Models of other programs
+
+
+def test_a_plugin_adds_an_exporter_and_an_importer(folder: Path) -> None:
+    (folder / "other_program.py").write_text(PROGRAM, encoding="utf-8")
+    export = ["export", "mine", "--checkpoint", "model.safetensors", "--output", "out"]
+    refused(export, folder, code=2, says=["format=mine: unknown; did you mean `marian`?"])
+    plugin = ["--plugin", "other_program"]
+    refused([*export, *plugin, "--quantization", "int8"], folder, code=2, says=["--quantization int8: mine keeps"])
+    ran = run([*export, *plugin], folder)
+    assert ran.code == 0, ran.err
+    card = (folder / "out" / "README.md").read_text(encoding="utf-8")
+    assert "exported for Mine, a program" in card
+    assert "`mine TEXT`" in card
+
+    (folder / "m.mine").write_bytes((folder / "out" / "mine.bin").read_bytes())
+    ran = run(["import", "m.mine", "--output", "back.safetensors", *plugin], folder)
+    assert ran.code == 0, ran.err
+    assert b"compared with Mine 1" in ran.out
+    back, model = read_model(folder / "back.safetensors"), read_model(folder / "model.safetensors")
+    assert all(back.weights[name].equal(weight) for name, weight in model.weights.items())
+
+    lines = b"the cat\nmilk\n"
+    ours, theirs = (
+        run(["translate", "--checkpoint", name, "--device", "cpu", *plugin], folder, stdin=lines)
+        for name in ("model.safetensors", "m.mine")
+    )
+    assert (theirs.code, theirs.out) == (0, ours.out), theirs.err
+    assert b"m.mine: imported once" in theirs.err
