@@ -1,4 +1,4 @@
-"""A format of documents, of models and of exports that a plugin registers, each with one module."""
+"""A format of documents, an importer, an exporter and an engine that a plugin registers, each with one module."""
 
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tests.toy_server import running, stand_in_server
 from transformer_cli.addons.documents.formats import format_of_file
 from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS
 from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS
+from transformer_cli.config.shared import ENGINES
 from transformer_cli.models.file import read_model
 from transformer_cli.plugins import load_plugins
 from transformer_cli.registry import Registry
@@ -100,6 +101,22 @@ class Importer:
             files=[file_of(path)],
         )
 '''
+ENGINE = '''
+"""An engine that computes with torch, and says so."""
+
+import sys
+
+from transformer_cli.config.shared import ENGINES
+from transformer_cli.decoding.engines import EngineKind
+from transformer_cli.decoding.torch_engine import torch_engine
+
+
+@ENGINES.register("mine")
+class Mine(EngineKind):
+    def open(self, paths, models, decode, device, *, options, parallel):
+        print("opened by a plugin", file=sys.stderr)
+        return torch_engine(models, decode, device)
+'''
 TEXT = "# menu\nfile.open = the cat\nfile.close=sat <b>down</b>\n"
 
 
@@ -107,7 +124,7 @@ TEXT = "# menu\nfile.open = the cat\nfile.close=sat <b>down</b>\n"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a model and plugins; what they register is forgotten afterwards."""
     DOCUMENT_FORMATS.names()
-    registries: list[Registry[Any]] = [DOCUMENT_FORMATS, IMPORTERS, EXPORTERS]
+    registries: list[Registry[Any]] = [DOCUMENT_FORMATS, IMPORTERS, EXPORTERS, ENGINES]
     for registry in registries:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     monkeypatch.setattr("transformer_cli.plugins._loaded", [])
@@ -180,3 +197,13 @@ def test_a_plugin_adds_an_exporter_and_an_importer(folder: Path) -> None:
     )
     assert (theirs.code, theirs.out) == (0, ours.out), theirs.err
     assert b"m.mine: imported once" in theirs.err
+
+
+def test_a_plugin_adds_an_engine(folder: Path) -> None:
+    (folder / "my_engine.py").write_text(ENGINE, encoding="utf-8")
+    translate = ["translate", "--checkpoint", "model.safetensors", "--device", "cpu", "the cat"]
+    refused([*translate, "--engine", "mine"], folder, code=2, says=["engine=mine: unknown. Choose ctranslate2, torch"])
+    by_torch = run(translate, folder)
+    by_plugin = run([*translate, "--engine", "mine", "--plugin", "my_engine"], folder)
+    assert (by_plugin.code, by_plugin.out) == (0, by_torch.out), by_plugin.err
+    assert b"opened by a plugin" in by_plugin.err

@@ -32,7 +32,6 @@ from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
 from transformer_cli.addons.serving.models import ModelTable
 from transformer_cli.addons.serving.run import warn_if_open
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.shared import Engine
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.file import write_model
 
@@ -498,7 +497,7 @@ def test_a_replaced_file_is_served_and_a_damaged_one_is_not(tmp_path: Path) -> N
 
 def test_a_replaced_model_leaves_the_memory(tmp_path: Path) -> None:
     model, reports = write_toy_model(tmp_path), []
-    config = ServeConfig(checkpoint=[str(model)], engine=Engine.torch, decode=DecodeConfig(max_extra_length=5))
+    config = ServeConfig(checkpoint=[str(model)], engine="torch", decode=DecodeConfig(max_extra_length=5))
     table = ModelTable(config, lambda _, report: reports.append(report))
     table.models[0].warm_up()
     before = weakref.ref(table.models[0])

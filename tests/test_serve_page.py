@@ -22,7 +22,6 @@ from transformer_cli.addons.serving.page.page import render
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import Service
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.shared import Engine
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.models.file import write_model
@@ -33,7 +32,7 @@ SCRIPT = (files("transformer_cli.addons.serving.page") / "page.js").read_text(en
 def client_of(*checkpoints: Path, **changes: Any) -> TestClient:
     names = [str(path) for path in checkpoints]
     config = ServeConfig(
-        checkpoint=names, engine=Engine.torch, device=Device.cpu, decode=DecodeConfig(beam_size=2), **changes
+        checkpoint=names, engine="torch", device=Device.cpu, decode=DecodeConfig(beam_size=2), **changes
     )
     app = create_app(Server(config, Service(config, ModelTable(config))))
     return TestClient(app, base_url="http://127.0.0.1")

@@ -22,7 +22,6 @@ from transformer_cli.addons.serving.models import ModelTable, ServedModel
 from transformer_cli.addons.serving.service import RequestCall, Service, Translation, Wish, _composed, _lines
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, Quantize
-from transformer_cli.config.shared import Engine
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import train_tokenizer
@@ -48,7 +47,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def serving(*checkpoints: str, **changes: Any) -> Service:
-    settings = {"engine": Engine.torch, "device": Device.cpu, "decode": DecodeConfig(beam_size=2), **changes}
+    settings = {"engine": "torch", "device": Device.cpu, "decode": DecodeConfig(beam_size=2), **changes}
     config = ServeConfig(checkpoint=list(checkpoints), **settings)
     return Service(config, ModelTable(config))
 
@@ -427,7 +426,7 @@ def test_an_export_that_was_replaced_in_part_is_read_when_it_is_whole(tmp_path: 
     for seed in (1, 2):
         exported = conversions.converted(Path(write(tmp_path, "de", "en", seed=seed)), quantize=Quantize.none)
         shutil.copytree(exported.directory, tmp_path / str(seed))
-    service = serving(str(tmp_path / "1"), engine=Engine.ctranslate2)
+    service = serving(str(tmp_path / "1"), engine="ctranslate2")
     (old,) = service.table.models
     shutil.copyfile(tmp_path / "2" / "model.bin", tmp_path / "1" / "model.bin")
     assert service.table.reload_replaced() == []
@@ -450,7 +449,7 @@ def test_a_damaged_model_is_refused_at_the_start(tmp_path: Path) -> None:
 def test_torch_does_what_ctranslate2_cannot_also_when_the_file_is_damaged(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     path = write(tmp_path, "de", "en")
-    fast, torch_alone = serving(path, engine=Engine.auto), serving(path)
+    fast, torch_alone = serving(path, engine="auto"), serving(path)
     model = fast.table.models[0]
     Path(path).write_bytes(b"damaged")
     fast.table.reload_replaced()

@@ -21,7 +21,6 @@ from transformer_cli.addons.serving.models import ModelTable
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import Service
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.shared import Engine
 from transformer_cli.config.tags import languages_of
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import Call, GoneError
@@ -127,7 +126,7 @@ def toy_server(*files: Path, limits: dict[str, Any] | None = None, **settings: A
         checkpoint=[str(file) for file in files],
         limits=LimitsConfig(**limits or {}),
         **{
-            "engine": Engine.torch,
+            "engine": "torch",
             "decode": DecodeConfig(search="greedy", beam_size=1, max_extra_length=5),
             **settings,
         },

@@ -9,7 +9,7 @@ from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import CHECKPOINTS, DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
-from transformer_cli.config.shared import ENGINE, TAG, Engine
+from transformer_cli.config.shared import ENGINE, TAG, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -80,7 +80,7 @@ class EvaluateConfig:
     )
     robustness_lines: int = key(ROBUSTNESS_LINES, "Source lines that are perturbed, drawn by the seed.", low=1)
     json: bool = key(False, "Print JSON.", flag="--json")
-    engine: Engine | None = key(None, ENGINE, flag="--engine")
+    engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)

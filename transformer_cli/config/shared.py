@@ -1,6 +1,9 @@
 """Keys that several commands have: their types, and the sentences about them."""
 
 from enum import Enum
+from typing import Any
+
+from transformer_cli.registry import Registry
 
 
 class OutputFormat(Enum):
@@ -9,12 +12,13 @@ class OutputFormat(Enum):
     moses = "moses"  # n-best lists as Moses and its tools write them, with lines from 0; for translating only
 
 
-class Engine(Enum):
-    """What translates."""
+TORCH = "torch"
+AUTO = "auto"  # another engine where it is installed and has all that is asked for, else torch
+ENGINES: Registry[Any] = Registry("engine")  # what translates: see decoding.engines
 
-    torch = "torch"
-    ctranslate2 = "ctranslate2"  # converted on demand, or a folder of `tfm export ctranslate2`
-    auto = "auto"  # ctranslate2 where it is installed and has all that is asked for, else torch
+
+def engine_names() -> list[str]:
+    return [*sorted({TORCH, *ENGINES.names()}), AUTO]
 
 
 TAG = 'Tags of every line that does not begin with one itself, as <2de> or "<2de> <bt>".'

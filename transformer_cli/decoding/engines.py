@@ -1,11 +1,11 @@
 """The engines that run models, by the names that `engine` may have: torch here, others by add-ons."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from transformer_cli.errors import ConfigError
-from transformer_cli.registry import Registry
+from transformer_cli.config.checks import check_choice
+from transformer_cli.config.shared import AUTO, ENGINES, TORCH, engine_names
 
 if TYPE_CHECKING:
     import torch
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from transformer_cli.decoding.results import TranslateOptions
     from transformer_cli.models.exported import Exported
     from transformer_cli.models.file import ModelFile
-
-TORCH = "torch"
-AUTO = "auto"  # another engine where it is installed and has all that is asked for, else torch
 
 
 class EngineKind:
@@ -54,9 +51,6 @@ class EngineKind:
         raise NotImplementedError
 
 
-ENGINES: Registry[Callable[[], EngineKind]] = Registry("engine")
-
-
 @ENGINES.register(TORCH)
 class TorchKind(EngineKind):
     """Model files of ours, and ensembles of them."""
@@ -78,8 +72,15 @@ class TorchKind(EngineKind):
         return torch_engine(files, decode, device, parallel=parallel)
 
 
-def engine_named(name: str) -> str:
-    """The engine of this name, or AUTO. Raises ConfigError."""
-    if name != AUTO and name not in ENGINES.names():
-        raise ConfigError(f"engine={name}: unknown. Choose {', '.join([*ENGINES.names(), AUTO])}")
-    return name
+def engine_kind(name: str) -> EngineKind:
+    """The entry of this name. Raises ConfigError."""
+    check_choice("engine", name, [one for one in engine_names() if one != AUTO])
+    kind: EngineKind = ENGINES[name]()
+    return kind
+
+
+def other_engines(name: str | None) -> dict[str, EngineKind]:
+    """The engines but torch that `engine` leaves to choose from: all, unless it names one. Raises ConfigError."""
+    if name is not None:
+        check_choice("engine", name, engine_names())
+    return {one: engine_kind(one) for one in ENGINES.names() if one != TORCH and name in (None, AUTO, one)}

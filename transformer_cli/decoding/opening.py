@@ -8,8 +8,9 @@ from statistics import fmean
 import torch
 
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
+from transformer_cli.config.shared import AUTO, TORCH
 from transformer_cli.data.hashes import file_sha256
-from transformer_cli.decoding.engines import AUTO, ENGINES, TORCH, engine_named
+from transformer_cli.decoding.engines import engine_kind, other_engines
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.inference.precision import on_device
@@ -59,7 +60,7 @@ class Opened:
     ) -> Translator:
         """`parallel` takes every CPU core, or captures CUDA graphs. Raises ConfigError, CheckpointError, DataError."""
         config = self.decode_config(config, device)
-        kind = ENGINES[self.engine]()
+        kind = engine_kind(self.engine)
         engine = kind.open(self.paths, self.models, config, device, options=options, parallel=parallel)
         return Translator(engine, config, seed=seed, options=options)
 
@@ -80,8 +81,7 @@ def open_models(
     """
     names = [checkpoint] if checkpoint is None or isinstance(checkpoint, str) else list(checkpoint)
     only = names[0] if len(names) == 1 else None
-    engine = None if engine is None else engine_named(engine)
-    others = {name: ENGINES[name]() for name in ENGINES.names() if name != TORCH and engine in (None, AUTO, name)}
+    others = other_engines(engine)
     for name, kind in others.items():
         if only is not None and kind.recognises(Path(only), is_chosen=engine == name):
             if engine is None:

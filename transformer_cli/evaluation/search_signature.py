@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig, DecodePrecision, LengthNormalization
-from transformer_cli.decoding.engines import TORCH
+from transformer_cli.config.shared import TORCH
 from transformer_cli.decoding.search import SEARCHES
 
 LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes

@@ -96,7 +96,7 @@ def translated(
 
 
 def open_model(config: CompareConfig, name: str, path: str) -> Model:
-    opened = open_models(path, engine=config.engine and config.engine.name, decode=config.decode)
+    opened = open_models(path, engine=config.engine, decode=config.decode)
     return Model(name, path, opened, run_of(opened.paths[0].resolve()))
 
 

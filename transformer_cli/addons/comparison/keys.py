@@ -8,7 +8,7 @@ from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, OVERWRITE, PLUGINS, check_ranges, key
-from transformer_cli.config.shared import ENGINE, TAG, Engine
+from transformer_cli.config.shared import ENGINE, TAG, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -61,7 +61,7 @@ class CompareConfig:
     )
     overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
     json: bool = key(False, "Print JSON.", flag="--json")
-    engine: Engine | None = key(None, ENGINE, flag="--engine")
+    engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     search_seed: int = key(1, "Seed of a search that draws at random.", low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)

@@ -10,7 +10,8 @@ from transformer_cli.addons.interop.exporters.onnx import ONNX
 from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
 from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS, Importer
 from transformer_cli.command import Command, register
-from transformer_cli.decoding.engines import ENGINES, EngineKind
+from transformer_cli.config.shared import ENGINES
+from transformer_cli.decoding.engines import EngineKind
 from transformer_cli.models.facts import CARDS, DESCRIBERS, Card, Described, checked
 from transformer_cli.models.locate import EXPORT_FILE, FOREIGN_MODELS
 

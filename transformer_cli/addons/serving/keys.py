@@ -9,7 +9,7 @@ from typing import Any
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
-from transformer_cli.config.shared import Engine
+from transformer_cli.config.shared import AUTO, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError, quoted
 
@@ -78,10 +78,11 @@ class ServeConfig:
     pivot: str | None = key(
         None, "Language through which pairs without a model of their own are translated, by two models.", flag="--pivot"
     )
-    engine: Engine = key(
-        Engine.auto,
+    engine: str = key(
+        AUTO,
         "torch, ctranslate2, or auto: ctranslate2 where it is installed, and torch for what a request asks for that it"
         " lacks.",
+        choices=engine_names,
         flag="--engine",
     )
     cache: int = key(20_000, "Sentences whose translations are kept in memory, of each model; 0: none.", low=0)

@@ -17,9 +17,9 @@ from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.config.fields import keys_of_part
+from transformer_cli.config.shared import TORCH
 from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.decoding.engine import check_supported
-from transformer_cli.decoding.engines import TORCH
 from transformer_cli.decoding.opening import Opened, open_models, with_own_length_penalty
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.shared_engine import BatchReport, SharedEngine
@@ -60,7 +60,7 @@ class ServedModel:
     def __init__(self, name: str | None, config: ServeConfig, observe: Observe | None = None) -> None:
         self.config, self.observe = config, observe
         began, before = time.monotonic(), peak_memory()
-        opened = open_models(name, runs=config.runs, engine=config.engine and config.engine.name, decode=config.decode)
+        opened = open_models(name, runs=config.runs, engine=config.engine, decode=config.decode)
         (self.path,), (model,) = opened.paths, opened.models
         self.state, (self.sha256,) = FileState.of(self.path), opened.sha256()
         self.name = _name(Path(os.path.abspath(self.path)))

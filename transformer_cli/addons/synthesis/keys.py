@@ -9,7 +9,7 @@ from typing import Any
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
-from transformer_cli.config.shared import ENGINE, TAG, Engine
+from transformer_cli.config.shared import ENGINE, TAG, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import did_you_mean
@@ -119,7 +119,7 @@ class AugmentConfig:
     )
     tag: str | None = key(None, TAG, flag="--tag")
     strict: bool = key(False, "Stop at a line that is not UTF-8, instead of dropping it.", flag="--strict")
-    engine: Engine | None = key(None, ENGINE, flag="--engine")
+    engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)

@@ -87,7 +87,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
     opened = open_models(
         config.checkpoint,
         runs=config.runs,
-        engine=config.engine and config.engine.name,
+        engine=config.engine,
         decode=config.decode,
         options=options,
     )

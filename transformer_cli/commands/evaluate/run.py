@@ -15,11 +15,11 @@ from tqdm import tqdm
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.shared import TORCH
 from transformer_cli.config.tags import tags_in
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.engines import TORCH
 from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
@@ -62,7 +62,7 @@ def run(config: EvaluateConfig) -> None:
     opened = open_models(
         config.checkpoint,
         runs=config.runs,
-        engine=config.engine and config.engine.name,
+        engine=config.engine,
         decode=config.decode,
         kinds=("transformer", *OTHER_KINDS),
     )

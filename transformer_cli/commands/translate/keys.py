@@ -8,7 +8,7 @@ from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS, LINES
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import CHECKPOINTS, DEVICE, OVERWRITE, PLUGINS, RUNS, SEED, STRICT, check_ranges, key
-from transformer_cli.config.shared import ENGINE, TAG, Engine, OutputFormat
+from transformer_cli.config.shared import ENGINE, TAG, OutputFormat, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -69,7 +69,7 @@ class TranslateConfig:
         flag="--reference",
     )
     likeliest: int = key(5, "How many of the likeliest tokens --explain shows of each step.", low=1, high=1000)
-    engine: Engine | None = key(None, ENGINE, flag="--engine")
+    engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)

@@ -7,8 +7,8 @@ import torch
 
 from transformer_cli.commands.translate.formats import LINES
 from transformer_cli.commands.translate.keys import OnIssue, TranslateConfig
+from transformer_cli.config.shared import AUTO, TORCH
 from transformer_cli.config.tags import tags_in
-from transformer_cli.decoding.engines import AUTO, TORCH
 from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.records import flags_of
 from transformer_cli.decoding.results import Translated, TranslateOptions
@@ -34,7 +34,7 @@ def open_translator(
         n_likeliest=config.likeliest if config.explain else 0,
         tags=tuple(tags_in(config.tag or "")),
     )
-    engine = AUTO if is_typed and config.engine is None else config.engine and config.engine.name
+    engine = AUTO if is_typed and config.engine is None else config.engine
     opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
     if config.format != LINES:
         options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
