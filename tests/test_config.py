@@ -92,6 +92,12 @@ def test_paper_base_trains_as_section_5_says() -> None:
     assert (config.decode.beam_size, config.decode.alpha, config.decode.max_extra_length) == (4, 0.6, 50)
 
 
+@pytest.mark.parametrize("command", [name for name in COMMANDS if not groups_of(name)])
+def test_what_is_not_composed_is_what_hydra_would_have_composed(command: str) -> None:
+    flags = {"incident": "step-1"} if command == "replay" else {}
+    assert load_config(command, flags=flags) == load_config(command, ["plugins=[]"], flags=flags)  # by Hydra
+
+
 def test_a_group_choice_an_override_and_a_flag_rank_in_this_order() -> None:
     assert load_config("translate", ["decode=greedy"]).decode.search == "greedy"
     assert load_config("translate", ["decode.beam_size=3"]).decode.beam_size == 3

@@ -3,6 +3,7 @@
 Hydra composes and nothing more: no `_target_`, no `instantiate`, no DictConfig past this package.
 """
 
+import copy
 import dataclasses
 import re
 import typing
@@ -64,6 +65,8 @@ def composed(command: str, overrides: Sequence[str], user_dir: Path | None = Non
             raise ConfigError(f"{quoted(text)}: Hydra's own keys need --multirun. Add -m, or leave it out")
         if parse_override(text).is_sweep_override():
             raise ConfigError(f"{quoted(text)}: several values make several runs. Add -m, or write a list as [a,b]")
+    if not (overrides or user_dir or COMMANDS[command].groups or primary_file(command)):
+        return copy.deepcopy(_empty(schema_of(command)))  # there is nothing to compose, and Hydra takes 0.1 s
     arguments = hydra_arguments(command, overrides, user_dir)
     try:
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
