@@ -93,7 +93,8 @@ def _table(keys: list[KeyHelp]) -> str:
     for one in keys:
         kind = ": ".join(part for part in (one.type, one.values.replace(" | ", ", ")) if part)
         default = f"`{one.default}`" if one.default else "required"
-        rows.append(f"| `{one.key}` | {kind} | {default} | {escape(one.help, quote=False)} |\n")
+        resume = " *May change on resume.*" if one.may_change else ""
+        rows.append(f"| `{one.key}` | {kind} | {default} | {escape(one.help, quote=False)}{resume} |\n")
     return "".join(rows)
 
 

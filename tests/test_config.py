@@ -446,6 +446,9 @@ def test_the_keys_that_contain_a_pattern_are_printed_with_their_sentences() -> N
         " own, if train.length_penalties chose it, else 0.6.\n"
     )
     assert keys_page("train", "warmup").startswith("schedule.warmup_steps: int or auto, from 1, default 4000\n")
+    log_every = "train.log_every: int or auto, from 1, default 100"  # `tfm prepare` resumes nothing
+    assert keys_page("train", "log_every").startswith(f"{log_every}, may change on resume\n")
+    assert keys_page("prepare", "log_every").startswith(f"{log_every}\n")
     assert "subject: choice, machine | train | loss" in keys_page("bench", "")
     with pytest.raises(ConfigError, match=r"did you mean `decode\.beam_size`"):
         keys_page("translate", "decode.beem_size")

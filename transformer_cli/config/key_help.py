@@ -9,9 +9,9 @@ from enum import Enum
 from types import NoneType
 from typing import Any
 
-from transformer_cli.command import schema_of
+from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.checks import REQUIRED
-from transformer_cli.config.fields import KeyInfo, info_of, written_name
+from transformer_cli.config.fields import KeyInfo, key_infos, written_name
 from transformer_cli.config.keys import Options, all_keys, fields_of
 from transformer_cli.config.yaml_files import choices_of, groups_of
 from transformer_cli.errors import ConfigError, quoted
@@ -28,9 +28,12 @@ class KeyHelp:
     values: str
     help: str
     default_value: Any = None  # as JSON has it
+    may_change: bool = False  # when a run is resumed
 
-    def lines(self) -> str:
+    def lines(self, *, resumes: bool) -> str:
+        """What `--keys` prints of it; `resumes`: the command resumes runs."""
         facts = [self.type, self.values, "required" if not self.default else f"default {self.default}"]
+        facts += ["may change on resume"] if resumes and self.may_change else []
         return f"{self.key}: {', '.join(fact for fact in facts if fact)}\n    {self.help}\n"
 
 
@@ -43,7 +46,8 @@ def keys_page(command: str, pattern: str) -> str:
         raise ConfigError(
             f"--keys {quoted(pattern)}: in no key of `tfm {command}`{near or '. Leave it out to see all'}"
         )
-    page = "".join(one.lines() for one in found)
+    resumes = COMMANDS[command].goes_on_from == "checkpoint"
+    page = "".join(one.lines(resumes=resumes) for one in found)
     if pattern:
         return page
     groups = [f"    {group}=NAME: {', '.join(choices_of(group))}\n" for group in groups_of(command)]
@@ -74,9 +78,11 @@ def _walk(schema: type, prefix: str, group: Any) -> Iterator[KeyHelp]:
         if inner is not None and inner is not Options:
             yield from _walk(inner, f"{prefix}{field.name}.", default)
             continue
-        info = info_of(field) or KeyInfo("")
+        name = written_name(field.name)
+        info = key_infos(schema)[name]
         kind, values = _kind(hints[field.name], info)
-        yield KeyHelp(prefix + written_name(field.name), kind, shown(default), values, info.help, _value(default))
+        may_change = bool(info.may_change)
+        yield KeyHelp(prefix + name, kind, shown(default), values, info.help, _value(default), may_change)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
