@@ -7,7 +7,7 @@ from functools import cache
 from types import NoneType
 from typing import Any
 
-from transformer_cli.config.fields import KeyInfo, info_of, written_name
+from transformer_cli.config.fields import KeyInfo, info_of, key_infos, written_name
 from transformer_cli.config.foreign_names import meant_by
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import did_you_mean
@@ -17,15 +17,9 @@ class Options:
     """Stands for the groups whose keys are a plugin's own: `dict[str, Any]`."""
 
 
-def all_keys(schema: type, prefix: str = "") -> list[str]:
+def all_keys(schema: type) -> list[str]:
     """Every dotted key that leads to a value."""
-    keys: list[str] = []
-    for name, nested in fields_of(schema).items():
-        if nested is None or nested is Options:
-            keys.append(prefix + written_name(name))
-        else:
-            keys += all_keys(nested, f"{prefix}{name}.")
-    return keys
+    return list(key_infos(schema))
 
 
 def leaves(schema: type, prefix: str = "") -> Iterator[tuple[str, Any, KeyInfo]]:
