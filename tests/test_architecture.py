@@ -13,6 +13,7 @@ ORDER = [
     "cli",
     "addons",
     "commands",
+    "tasks",
     "api",
     "training",
     "evaluation",
@@ -129,6 +130,51 @@ def test_no_imports_go_round_in_a_circle() -> None:
     while free := {name for name, imported in imports.items() if not imported & imports.keys()}:
         imports = {name: imported for name, imported in imports.items() if name not in free}
     assert imports == {}
+
+
+# Packages are named for the files that lie in them, too.
+PLAIN_MODULES = {name_of(path) for path in MODULES if path.name != "__init__.py"}
+
+
+def hidden_imports(tree: ast.AST) -> set[str]:
+    """What a text names, or `import_module` is given, as a module of ours: the rules above do not see it."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = re.fullmatch(r"transformer_cli\.([\w.]+)(:\w+)?", node.value)
+            found |= {node.value} if name and name[1] in PLAIN_MODULES else set()
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "import_module":
+            given = ast.unparse(node.args[0])
+            found |= {given} if "package" in given or "transformer_cli" in given else set()
+    return found
+
+
+def test_no_module_is_named_in_a_text_but_where_all_are_found() -> None:
+    found = {name_of(path): hidden_imports(ast.parse(path.read_text(encoding="utf-8"))) for path in MODULES}
+    assert {name: texts for name, texts in found.items() if texts}.keys() == {
+        "__init__",  # the API, whose import takes a second, when one of its names is first used
+        "registry",  # the commands, and the plugin module of each add-on
+        # Programs that are measured, each in a process of its own.
+        *("addons.benchmarks.decoding", "addons.benchmarks.startup", "addons.benchmarks.training"),
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'import_module("transformer_cli.api")',
+        'importlib.import_module(f"{__package__}.api")',
+        'KINDS = {"tagger": "transformer_cli.api"}',
+        'Command("train", "transformer_cli.api:train")',
+    ],
+)
+def test_that_rule_finds_a_hidden_import(line: str) -> None:
+    assert hidden_imports(ast.parse(line))
+
+
+def test_that_rule_leaves_other_texts_and_modules() -> None:
+    text = 'import_module("sacremoses")\nprint("transformer_cli/api.py")\nimport_module(name)'
+    assert not hidden_imports(ast.parse(text))
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

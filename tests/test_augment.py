@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, Task, TokenizerConfig
+from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, TokenizerConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import encoding
 from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
@@ -520,4 +520,4 @@ def test_what_cannot_be_is_refused(settings: dict[str, Any], message: str) -> No
 
 def test_other_tasks_are_not_augmented() -> None:
     with pytest.raises(ConfigError, match=r"data\.augment\.typos=0\.1: data\.task=language_model has no pairs"):
-        DataConfig(task=Task.language_model, source_lang="en", target_lang="en", augment=AugmentationConfig(typos=0.1))
+        DataConfig(task="language_model", source_lang="en", target_lang="en", augment=AugmentationConfig(typos=0.1))

@@ -30,10 +30,10 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models import attention
 from transformer_cli.models.attention import attend
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layouts import AttentionLayout, LengthGroups, PackedLayout
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import trainer as trainer_module
-from transformer_cli.training.forward import Inputs
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transformer_cli.config.data import Task
+from transformer_cli.config.tasks import TASKS
 from transformer_cli.data import clean as cleaning
 from transformer_cli.data.clean import CleaningReport, clean, keep_mask
 from transformer_cli.data.corpus import ParallelText, hold_out
@@ -151,16 +151,16 @@ def test_the_mask_agrees_with_its_definition_pair_by_pair(
 def test_C12_when_nothing_is_left_the_filters_that_did_it_are_named() -> None:
     _, report = clean(text(("", "a"), ("b", "")), drop_duplicates=True)
     with pytest.raises(DataError, match=r"data\.train: none of 2 pairs is left: 2 blank on one side or both\. "):
-        report.require_pairs(Task.translation)
+        report.require_pairs(TASKS["translation"])
     report = CleaningReport(n_read=3)
     keep_mask(np.array([9, 9, 1]), np.array([9, 9, 5]), 8, 2.0, report=report)
     with pytest.raises(
         DataError, match=r"2 longer than data\.max_length=8 tokens, 1 with a length ratio over data\.max_ratio=2"
     ):
-        report.require_pairs(Task.translation)
+        report.require_pairs(TASKS["translation"])
 
 
 def test_a_report_with_pairs_left_is_no_error() -> None:
     report = CleaningReport(n_read=2, n_blank=1)
-    report.require_pairs(Task.translation)
+    report.require_pairs(TASKS["translation"])
     assert report.n_kept == 1

@@ -18,7 +18,7 @@ from tests.test_metrics import noised
 from tests.toy_run import sentences
 from transformer_cli.addons.comparison.compare_models import notes_on_tags
 from transformer_cli.addons.comparison.keys import CompareConfig
-from transformer_cli.commands.evaluate.run import evaluate_file
+from transformer_cli.evaluation import test_sets
 
 WORDS = [
     "the",
@@ -247,9 +247,7 @@ def test_lines_without_the_tag_that_a_model_needs_are_named_in_the_report(
 ) -> None:
     tokenizers = SimpleNamespace(source=SimpleNamespace(tags=("<2de>", "<2fr>")))
     model: Any = SimpleNamespace(name="joint", first=SimpleNamespace(target_lang=target_lang, tokenizers=tokenizers))
-    notes = notes_on_tags(
-        CompareConfig(tag=tag), model, evaluate_file.TestSet("t", ["<2de> a", "b", ""], [["x", "y", ""]])
-    )
+    notes = notes_on_tags(CompareConfig(tag=tag), model, test_sets.TestSet("t", ["<2de> a", "b", ""], [["x", "y", ""]]))
     assert [note.startswith("joint translates into several languages, and 1 of 3 lines") for note in notes] == (
         [True] * n_notes
     )

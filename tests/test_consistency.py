@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tests import toy_classifier, toy_run
 from tests.conftest import slow
 from tests.toy_run import CPU, tokenizers
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Pooling
 from transformer_cli.config.train import InitConfig, LoraConfig, Precision, TrainSettings
 from transformer_cli.data.batching import Batch, Run, micro_batches
@@ -25,7 +25,7 @@ from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training import consistency
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses, loss_by_blocks, rdrop_loss, simcut_loss
-from transformer_cli.training.forward import inputs, predict
+from transformer_cli.training.forward import inputs
 from transformer_cli.training.trainer import Trainer, stable_seed
 from transformer_cli.training.word_dropout import WordDropout
 
@@ -168,7 +168,7 @@ def by_the_formula(trainer: Trainer, batches: list[Batch]) -> tuple[Tensor, dict
         given = inputs(batch, CPU, PackedKernel.per_length)
         twice = given.twice()
         with two_passes.cuts(trainer.model, twice):
-            p, q = predict(trainer.model, twice).chunk(2)
+            p, q = trainer.model.logits(twice).chunk(2)
         loss = cross_entropy(p, given.target_out_T) + settings.simcut * kl(p, q)
         if settings.rdrop:
             likelihood = cross_entropy(p, given.target_out_T) + cross_entropy(q, given.target_out_T)
@@ -180,7 +180,7 @@ def by_the_formula(trainer: Trainer, batches: list[Batch]) -> tuple[Tensor, dict
 
 
 BASE = InitConfig(from_="base")
-LANGUAGE_MODEL = DataConfig(task=Task.language_model, source_lang="en", target_lang="en", max_length=20)
+LANGUAGE_MODEL = DataConfig(task="language_model", source_lang="en", target_lang="en", max_length=20)
 
 
 @pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}], ids=["rdrop", "simcut"])
@@ -235,7 +235,7 @@ def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:
     twice = inputs(updates()[0][0], CPU, PackedKernel.per_length).twice()
     with trainer.two_passes.cuts(trainer.model, twice):
         embedding.register_forward_hook(record, with_kwargs=True)
-        predict(trainer.model, twice)
+        trainer.model.logits(twice)
     assert len(seen) == 2  # source and target of the shared embedding
     for ids, vectors in seen:
         is_cut = (vectors == 0).all(dim=1)
@@ -283,7 +283,7 @@ def test_a_classifier_has_the_loss_of_the_papers(settings: dict[str, float]) -> 
     torch.manual_seed(1)
     twice = inputs(batch, CPU, PackedKernel.per_length).twice()
     with two_passes.cuts(model, twice):
-        p, q = predict(model, twice).chunk(2)
+        p, q = model.logits(twice).chunk(2)
     assert kl(p, q) > 0.01
     if "rdrop" in settings:
         expected = (cross_entropy(p, targets) + cross_entropy(q, targets)) / 2 + 2 / 2 * (kl(p, q) + kl(q, p)) / 2

@@ -17,7 +17,7 @@ import pytest
 
 from tests import toy_run
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.data import DataConfig, Download, OnBad, Task
+from transformer_cli.config.data import DataConfig, Download, OnBad
 from transformer_cli.config.yaml_files import config_dir, read_yaml
 from transformer_cli.data.corpus import ParallelText, Splits, hold_out, input_files, load_splits, load_text
 from transformer_cli.errors import ConfigError, DataError
@@ -367,7 +367,7 @@ def test_columns_are_refused_where_there_is_no_table(data: str) -> None:
 @pytest.mark.parametrize("columns", [[], [1, 0]])
 def test_labels_may_be_in_any_column(folder: Folder, columns: list[int]) -> None:
     folder.write(a__tsv="good\tbest\n" if columns else "best\tgood\n")
-    config = replace(folder.config("a.tsv", columns=columns), task=Task.classification)
+    config = replace(folder.config("a.tsv", columns=columns), task="classification")
     assert load_text(config, "train") == ParallelText(["good"], ["best"])
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract import refused, run
 from tests.toy_run import sentences
-from transformer_cli.commands import train as train_command
+from transformer_cli.training import run as training_run
 
 CORPUS = ["data=files", "data.source_lang=en", "data.target_lang=de", "data.tokenizer.vocab_size=20"]
 PREPARE = ["prepare", *CORPUS]
@@ -177,13 +177,13 @@ def test_C16_training_does_not_read_a_file_that_changes_and_the_next_start_notic
         (calm / name).write_bytes((folder / name).read_bytes())
     assert run(command, calm).code == 0
 
-    train = train_command.train
+    train = training_run.train
 
     def meanwhile(*args: Any, **options: Any) -> Any:
         write(folder / "corpus.de", sentences(60, seed=3))
         return train(*args, **options)
 
-    monkeypatch.setattr(train_command, "train", meanwhile)
+    monkeypatch.setattr(training_run, "train", meanwhile)
     ran = run(command, folder)
     assert ran.code == 0, ran.err
     weights = [place / "runs/run/checkpoints/step-00000004/model.safetensors" for place in (folder, calm)]

@@ -15,10 +15,10 @@ from tests.forked import environment
 from tests.golden.make import FOLDER
 from tests.test_metrics import sacrebleu_command
 from tests.toy_run import sentences
-from transformer_cli.commands.evaluate import run as evaluate
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Score, Translations
 from transformer_cli.evaluation.search_signature import search_name, search_signature
+from transformer_cli.tasks import evaluate_translations as evaluate
 
 REFERENCES = ["Le chat a bu le lait.", "Elle s'est assise.", "", "Il n'a pas acheté 1 000 pommes."]
 TRANSLATIONS = ["Le chat boit le lait.", "Elle s'est assise.", "", "Il a acheté des pommes."]

@@ -20,12 +20,13 @@ from transformer_cli.config.train import Compile, Sharding, TrainConfig
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import word_dropout
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses
-from transformer_cli.training.forward import Inputs, inputs, predict
+from transformer_cli.training.forward import inputs
 from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.word_dropout import WordDropout
 
@@ -55,7 +56,7 @@ def without(model: Transformer, kept: tuple[bool, ...]) -> Tensor:
         for layer, keep in zip([*model.encoder.layers, *model.decoder.layers], kept, strict=True):
             if not keep:
                 patch.setattr(layer, "forward", lambda x_LD, *args: x_LD)
-        logits = predict(model, given())
+        logits = model.logits(given())
     model.train()
     return logits
 
@@ -71,7 +72,7 @@ def test_training_skips_each_layer_by_itself_and_scales_none() -> None:
     counts: Counter[tuple[bool, ...]] = Counter()
     for _ in range(200):
         called.clear()
-        logits = predict(model, given())
+        logits = model.logits(given())
         kept = tuple(layer in called for layer in layers)
         if not counts[kept]:
             assert torch.equal(logits, without(model, kept))
@@ -83,7 +84,7 @@ def test_training_skips_each_layer_by_itself_and_scales_none() -> None:
 
 def test_a_model_that_predicts_skips_nothing() -> None:
     whole, skipping = (trainer(toy_run.config(model=replace(DEEP, layer_drop=p))).model.eval() for p in (0.0, 0.9))
-    assert torch.equal(predict(whole, given()), predict(skipping, given()))
+    assert torch.equal(whole.logits(given()), skipping.logits(given()))
 
 
 @pytest.mark.parametrize("activation_checkpointing", [False, True])
@@ -127,7 +128,7 @@ def words_of(side: str, **settings: float) -> tuple[Tensor, Tensor]:
 
         patch.setattr(stacks[side], "forward", record)
         with one.word_dropout.applied(one.model, many):
-            predict(one.model, many)
+            one.model.logits(many)
     return found[0]
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests import zygote
 from tests.toy_run import prepared as toy_prepared
 from transformer_cli.cli import main
-from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
+from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.data.prepare import Prepared, prepare, prepared_of
 from transformer_cli.evaluation.held_out import LEFT_OUT_FILE, read_left_out, write_held_out
 from transformer_cli.models.runs import read_config
@@ -83,7 +83,7 @@ def test_a_class_of_left_out_lines_alone_is_a_class_all_the_same(tmp_path: Path,
     written(tmp_path, "old.tsv", lines, label="pos")
     rows = f"rare\tonly once\n{(tmp_path / 'old.tsv').read_text(encoding='utf-8')}".replace("pos", "neg", 20)
     (tmp_path / "labels.tsv").write_text(rows, encoding="utf-8")
-    labels = replace(config, task=Task.classification, train="labels.tsv", dev="old.tsv", test="old.tsv")
+    labels = replace(config, task="classification", train="labels.tsv", dev="old.tsv", test="old.tsv")
     whole = prepare(labels)
     found = prepare(labels, tokenizers=whole.tokenizers, left_out=["only once"])
     assert found.tokenizers.labels == whole.tokenizers.labels

@@ -25,7 +25,7 @@ from tests.toy_run import CPU
 from tests.toy_translator import GREEDY, SIZES, random_model, sentences, texts, toy_tokenizer, translator_of
 from transformer_cli.addons.benchmarks.matmuls import Projection, projections
 from transformer_cli.addons.interop import ctranslate2, huggingface, marian
-from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
+from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Tying
 from transformer_cli.config.train import InitConfig, TrainConfig, TrainSettings
 from transformer_cli.decoding.results import TranslateOptions
@@ -293,7 +293,7 @@ def test_a_classifier_begins_with_narrow_embeddings_and_their_projection() -> No
     config = replace(
         toy_run.config(),
         model=replace(model.config, name="classifier"),
-        data=DataConfig(task=Task.classification),
+        data=DataConfig(task="classification"),
         train=TrainSettings(best_metric="accuracy"),
     )
     taken = initial_weights(config, Initial(Path("x"), model, is_resumed=False), model.tokenizers)

@@ -20,6 +20,7 @@ from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.runs import read_config
+from transformer_cli.tasks.translation import Translation
 from transformer_cli.training import dry_run as trial
 from transformer_cli.training import plan, run_directory, writers
 from transformer_cli.training.plan import limited, plan_warnings, planned
@@ -253,7 +254,7 @@ def test_a_run_keeps_the_numbers_that_were_chosen_when_it_began(
 ) -> None:
     open_config = replace(config(**OPEN), schedule=ScheduleConfig(name="constant", lr=0.01, warmup_steps="auto"))
     monkeypatch.setattr(plan, "CPU", plan.Budget(plan.Bounds(40, 40), plan.Bounds(1, 1), 1.0))
-    monkeypatch.setattr(plan, "FEWEST_UPDATES", dict.fromkeys(plan.FEWEST_UPDATES, 1))
+    monkeypatch.setattr(Translation, "fewest_updates", 1)
     first = opened(tmp_path, open_config)
     (folder,) = (path for path in tmp_path.iterdir() if path.name != "latest")
     assert folder.name == run_directory.run_name(open_config)

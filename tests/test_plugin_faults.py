@@ -193,7 +193,7 @@ def test_a_schedule_an_optimizer_and_a_model_that_are_none_are_named() -> None:
     config = model_file().config
     config.name = "mine"
     sizes = {"source_vocab_size": 9, "target_vocab_size": 9, "source_pad_id": 0, "target_pad_id": 0}
-    with pytest.raises(ConfigError, match=rf"^{HERE}: returned a Linear, not a Transformer, Classifier"):
+    with pytest.raises(ConfigError, match=rf"^{HERE}: returned a Linear, not a Model or a subclass"):
         build_model(config, **sizes)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.data import DataConfig, OnBad, Task, TokenizerConfig
+from transformer_cli.config.data import DataConfig, OnBad, TokenizerConfig
 from transformer_cli.data.corpus import ParallelText, check_weights, load_text
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.prepare import Prepared, prepare
@@ -221,7 +221,7 @@ def test_a_format_that_is_named_is_not_detected(config: DataConfig, tmp_path: Pa
     assert load_text(table, "train") == ParallelText(["one", "two"], ["eins", "zwei"])
     files = replace(table, reader="parallel")
     assert load_text(files, "train") == ParallelText(["one\teins"], ["two\tzwei"])
-    text = replace(table, reader="plain", task=Task.language_model, train="a.txt")
+    text = replace(table, reader="plain", task="language_model", train="a.txt")
     assert load_text(text, "train") == ParallelText(["one\teins"], ["one\teins"])
 
 

@@ -26,7 +26,7 @@ from tests.toy_translator import (
     toy_tokenizer,
     translator_of,
 )
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Pooling, Positions, Tying
 from transformer_cli.config.train import OptimizerConfig, Precision, TrainConfig
 from transformer_cli.data.cache import EncodedCorpus
@@ -70,33 +70,33 @@ SIZES: dict[str, Any] = {
 }
 
 
-def corpus(*, task: Task, n: int = 160) -> EncodedCorpus:
+def corpus(*, task: str, n: int = 160) -> EncodedCorpus:
     """Sentences of all pairs of lengths up to 18, more or less."""
     draw = random.Random(3)
 
     def drawn() -> list[int]:
         return [draw.randint(5, 20) for _ in range(draw.randint(2, 18))]
 
-    targets = [[draw.randint(0, 2)] if task is Task.classification else drawn() for _ in range(n)]
-    return EncodedCorpus.of([[] if task is Task.language_model else drawn() for _ in targets], targets)
+    targets = [[draw.randint(0, 2)] if task == "classification" else drawn() for _ in range(n)]
+    return EncodedCorpus.of([[] if task == "language_model" else drawn() for _ in targets], targets)
 
 
 @cache
-def prepared(task: Task) -> Prepared:
+def prepared(task: str) -> Prepared:
     tokenizers = {
-        Task.translation: toy_run.tokenizers(),
-        Task.language_model: Tokenizers(toy_text.tokenizer(), toy_text.tokenizer()),
-        Task.classification: Tokenizers(
+        "translation": toy_run.tokenizers(),
+        "language_model": Tokenizers(toy_text.tokenizer(), toy_text.tokenizer()),
+        "classification": Tokenizers(
             toy_classifier.toy_tokenizer(), toy_classifier.toy_tokenizer(), toy_classifier.LABELS
         ),
     }[task]
     return Prepared(tokenizers, corpus(task=task), ParallelText([], []), None, "", CleaningReport())
 
 
-MODEL_NAME = {Task.translation: "transformer", Task.language_model: "decoder", Task.classification: "classifier"}
+MODEL_NAME = {"translation": "transformer", "language_model": "decoder", "classification": "classifier"}
 
 
-def config_of(task: Task = Task.translation, *, optimizer: str = "adam", **changes: Any) -> TrainConfig:
+def config_of(task: str = "translation", *, optimizer: str = "adam", **changes: Any) -> TrainConfig:
     """Updates of several micro-batches; `changes` are of `train` and of `model`."""
     model = {key: value for key, value in changes.items() if hasattr(ModelConfig, key)}
     train = {key: value for key, value in changes.items() if key not in model}
@@ -153,15 +153,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clipping, moving average": {"clip_norm": 1.0, "ema": 0.9},
     "AdamW": {"optimizer": "adamw"},
     "Muon": {"optimizer": "muon", "clip_norm": 1.0},
-    "language model": {"task": Task.language_model},
+    "language model": {"task": "language_model"},
     "language model, rotary, bf16": {
-        "task": Task.language_model,
+        "task": "language_model",
         "positions": Positions.rotary,
         "precision": Precision.bf16,
     },
-    "classifier, first": {"task": Task.classification, "pooling": Pooling.first},
-    "classifier, mean": {"task": Task.classification, "pooling": Pooling.mean},
-    "classifier, max": {"task": Task.classification, "pooling": Pooling.max, "convolution": 3},
+    "classifier, first": {"task": "classification", "pooling": Pooling.first},
+    "classifier, mean": {"task": "classification", "pooling": Pooling.mean},
+    "classifier, max": {"task": "classification", "pooling": Pooling.max, "convolution": 3},
 }
 
 

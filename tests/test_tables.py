@@ -12,7 +12,7 @@ import pytest
 
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.data import DataConfig, OnBad, Task, TokenizerConfig
+from transformer_cli.config.data import DataConfig, OnBad, TokenizerConfig
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.moses import tokenized_lines
@@ -162,7 +162,7 @@ def test_columns_and_labels_are_read_from_quoted_tables_with_headers(tmp_path: P
     labels = 'label\ttext\n"good"\t"It was ""great"""\n"bad"\t"Not\tso"\n'
     for header in ("label\ttext", "sentiment\treview", "Intent\tUtterance"):
         text = labels.replace("label\ttext", header)
-        found = pairs_of(config(tmp_path, text, task=Task.classification, source_lang="text", target_lang="label"))
+        found = pairs_of(config(tmp_path, text, task="classification", source_lang="text", target_lang="label"))
         assert found == [('It was "great"', "good"), ("Not so", "bad")]
 
 
@@ -217,7 +217,7 @@ def test_keys_of_tables_need_one(tmp_path: Path) -> None:
     overrides = ["data=files", "data.source_lang=en", "data.target_lang=de", f"data.train={tmp_path / 'a'}"]
     for setting in ("data.quoted=true", "data.header=false"):
         data = load_config("prepare", [*overrides, setting]).data
-        for task in (Task.translation, Task.language_model):
+        for task in ("translation", "language_model"):
             with pytest.raises(ConfigError, match=f"^{setting}: no table is named"):
                 READERS["files"](replace(data, task=task)).check()
 

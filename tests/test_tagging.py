@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.conftest import slow
 from tests.toy_tagger import LABELS, OVERRIDES, SIZES, conll, random_model, toy_tokenizer, write_files
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.data import DataConfig, OnBad, Task
+from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.model import Pooling
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
@@ -163,7 +163,7 @@ def test_the_baseline_is_each_word_s_most_frequent_label() -> None:
 
 def read(folder: Path, text: str | bytes, name: str = "test.conll", **data: object) -> list[list[tuple[str, str]]]:
     (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
-    config = DataConfig(source_lang="text", target_lang="label", task=Task.token_classification, **data)  # type: ignore[arg-type]
+    config = DataConfig(source_lang="text", target_lang="label", task="token_classification", **data)  # type: ignore[arg-type]
     found = load_text(replace(config, test=str(folder / name)), "test")
     assert found is not None
     return [list(zip(split_words(s), split_words(t), strict=True)) for s, t in found.each()]

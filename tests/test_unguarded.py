@@ -19,7 +19,7 @@ from transformer_cli.addons.comparison.report import _conclusion, _group_conclus
 from transformer_cli.addons.comparison.results import Comparison
 from transformer_cli.addons.comparison.run_compare import write_page
 from transformer_cli.addons.interop.model_card import table
-from transformer_cli.config.data import Task
+from transformer_cli.config.tasks import TASKS
 from transformer_cli.config.train import LoraConfig
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.shared_engine import SharedEngine
@@ -167,20 +167,20 @@ def test_models_are_compared_on_the_test_set_of_a_corpus_that_is_named(tmp_path:
 @pytest.mark.parametrize(
     ("task", "says"),
     [
-        (Task.translation, "corpus: 3 training pairs, 5 + 7 tokens, en → fr"),
-        (Task.classification, "corpus: 3 training lines, 5 tokens"),
-        (Task.token_classification, "corpus: 3 training sentences, 7 words, 5 tokens"),
-        (Task.language_model, "corpus: 3 training lines, 7 tokens"),
+        ("translation", "corpus: 3 training pairs, 5 + 7 tokens, en → fr"),
+        ("classification", "corpus: 3 training lines, 5 tokens"),
+        ("token_classification", "corpus: 3 training sentences, 7 words, 5 tokens"),
+        ("language_model", "corpus: 3 training lines, 7 tokens"),
     ],
 )
-def test_a_run_says_how_much_it_trains_on_in_the_units_of_its_task(task: Task, says: str) -> None:
+def test_a_run_says_how_much_it_trains_on_in_the_units_of_its_task(task: str, says: str) -> None:
     class Corpus:
         source_ids, target_ids = range(5), range(7)
 
         def __len__(self) -> int:
             return 3
 
-    data = SimpleNamespace(name="corpus", task=task, source_lang="en", target_lang="fr")
+    data = SimpleNamespace(name="corpus", trained=TASKS[task], source_lang="en", target_lang="fr")
     config: Any = SimpleNamespace(data=data)
     prepared: Any = SimpleNamespace(train=Corpus())
     assert _corpus(config, prepared) == says

@@ -9,7 +9,7 @@ import torch
 
 from tests.toy_run import train
 from tests.toy_translator import sentences
-from transformer_cli.config.data import DataConfig, Task, TokenizerConfig
+from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
 from transformer_cli.data.cache import EncodedCorpus
@@ -25,7 +25,7 @@ from transformer_cli.training.result import TrainResult
 CPU = torch.device("cpu")
 SIZES: dict[str, Any] = {"name": "decoder", "n_decoder_layers": 2, "d_model": 16, "n_heads": 2, "d_ff": 32}
 MODEL = ModelConfig(**SIZES, norm=Norm.pre, tie_embeddings=Tying.none)  # tied, it would say one thing again and again
-DATA = DataConfig(name="text", task=Task.language_model, source_lang="none", target_lang="text", max_length=40)
+DATA = DataConfig(name="text", task="language_model", source_lang="none", target_lang="text", max_length=40)
 
 
 @cache

@@ -1,4 +1,6 @@
-"""The commands of the translator, in the order of `tfm --help`. Each imports its work when it runs."""
+"""The commands of the translator, in the order of `tfm --help`, and its task. Each imports its work when it runs."""
+
+from transformer_cli.tasks import translation
 
 from transformer_cli.commands import (  # isort: skip
     train,
@@ -13,4 +15,16 @@ from transformer_cli.commands import (  # isort: skip
     replay,
 )
 
-__all__ = ["average", "config", "doctor", "evaluate", "inspect", "prepare", "replay", "score", "train", "translate"]
+__all__ = [
+    "average",
+    "config",
+    "doctor",
+    "evaluate",
+    "inspect",
+    "prepare",
+    "replay",
+    "score",
+    "train",
+    "translate",
+    "translation",
+]

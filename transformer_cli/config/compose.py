@@ -17,7 +17,7 @@ import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.command import COMMANDS, schema_of
@@ -31,6 +31,7 @@ from transformer_cli.config.text_values import override_as_written
 from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir, primary_file
 from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.plugins import load_plugins
 
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.?[0-9_]*)[eE][-+]?[0-9]+|0o[0-7]+")
 _NO_LIST = "is not a ListConfig, list or tuple."  # ends OmegaConf's message on a single value for a list
@@ -51,6 +52,11 @@ def load_config(
     overrides = [override_as_written(text, command) for text in overrides]
     overrides = COMMANDS[command].overrides(overrides, flags or {})
     config = composed(command, overrides, user_dir)
+    named = (flags or {}).get("plugins", config.get("plugins"))
+    if isinstance(named, list | ListConfig) and all(
+        isinstance(name, str) for name in named
+    ):  # others are refused below
+        load_plugins(named)  # which may bring a task, by which the config is checked
     checked = to_schema(config, schema_of(command), flags=flags)
     refuse_given = getattr(checked, "refuse_given", None)
     if refuse_given is not None:

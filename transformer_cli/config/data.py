@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from transformer_cli.config.checks import AUTO, BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
 from transformer_cli.config.fields import Affects, check_ranges, key, key_infos
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
+from transformer_cli.config.tasks import TASKS, Task, TextKind
 from transformer_cli.errors import ConfigError, quoted
 
 
@@ -230,34 +231,6 @@ class OnBad(Enum):
     skip = "skip"
 
 
-class Task(Enum):
-    """What is trained on a corpus, and so what its files hold."""
-
-    translation = "translation"  # parallel text
-    classification = "classification"  # label<TAB>text
-    token_classification = "token_classification"  # CoNLL columns: a word and its label a line
-    language_model = "language_model"  # text
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether an encoder alone is trained, with labels for its targets."""
-        return self in (Task.classification, Task.token_classification)
-
-    @property
-    def counted(self) -> str:
-        """What `train.tokens_per_update` counts."""
-        return "words" if self is Task.token_classification else "tokens"
-
-
-# The entry of the model registry for each task.
-MODEL_OF = {
-    Task.translation: "transformer",
-    Task.classification: "classifier",
-    Task.token_classification: "tagger",
-    Task.language_model: "decoder",
-}
-
-
 @dataclass
 class DataConfig:
     """A corpus: where its text is, how it is cleaned and encoded.
@@ -275,7 +248,12 @@ class DataConfig:
     name: str = key(
         "files", "What the cache and the run directory call this corpus.", affects="place", may_change=False
     )
-    task: Task = key(Task.translation, "What is trained on this corpus, and so what its files hold.", affects="text")
+    task: str = key(
+        "translation",
+        "Entry of the task registry, what is trained on this corpus, and so what its files hold: translation,"
+        " classification, token_classification, language_model, or one of a plugin.",
+        affects="text",
+    )
     source_lang: str = key(REQUIRED, "Language code of the source side, as en.", affects="text")
     target_lang: str = key(REQUIRED, "Language code of the target side, as de.", affects="text")
     languages: list[str] = key(
@@ -416,7 +394,13 @@ class DataConfig:
     augment: AugmentationConfig = field(default_factory=AugmentationConfig)
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
+    @property
+    def trained(self) -> Task:
+        """What is trained on this corpus."""
+        return TASKS[self.task]
+
     def __post_init__(self) -> None:
+        TASKS.check(self.task)
         for name in ("name", "source_lang", "target_lang"):
             check_file_name(f"data.{name}", getattr(self, name))
         for name in ("train", "dev", "test", "root"):
@@ -427,10 +411,10 @@ class DataConfig:
                 f"data.reader={self.reader}: data={self.name} is built in and reads no files. Add data=files"
             )
         self._check_languages()
-        if self.augment.rates and self.task is not Task.translation:
+        if self.augment.rates and not self.trained.translates:
             kind, rate = next(iter(self.augment.rates.items()))
             raise ConfigError(
-                f"data.augment.{kind}={rate:g}: data.task={self.task.name} has no pairs of sentences. Leave it out"
+                f"data.augment.{kind}={rate:g}: data.task={self.task} has no pairs of sentences. Leave it out"
             )
         for kind in ("upper_case", "title_case"):
             if self.tokenizer.fold_case and kind in self.augment.rates:
@@ -449,17 +433,17 @@ class DataConfig:
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
         check_ranges(self, "data")
 
-        if self.detokenize and self.task is not Task.translation:
-            raise ConfigError(f"data.detokenize=true: data.task={self.task.name} has no translations. Leave it out")
-        if self.truncate_source and self.task is not Task.translation:
-            raise ConfigError(f"data.truncate_source=true: data.task={self.task.name} has no targets. Leave it out")
+        if self.detokenize and not self.trained.translates:
+            raise ConfigError(f"data.detokenize=true: data.task={self.task} has no translations. Leave it out")
+        if self.truncate_source and not self.trained.translates:
+            raise ConfigError(f"data.truncate_source=true: data.task={self.task} has no targets. Leave it out")
 
     def _check_languages(self) -> None:
         """Raise ConfigError for a direction that the corpus does not have."""
         if not self.languages:
             return
-        if self.task is not Task.translation:
-            raise ConfigError(f"data.languages={self.languages}: data.task={self.task.name} has one. Leave it out")
+        if not self.trained.translates:
+            raise ConfigError(f"data.languages={self.languages}: data.task={self.task} has one. Leave it out")
         for language in self.languages:
             check_file_name("data.languages", language)
         if len(self.languages) != 2:
@@ -478,7 +462,7 @@ class DataConfig:
         if not self.bidirectional:
             return
         for setting, is_set in (
-            (f"data.task={self.task.name}", self.task is not Task.translation),
+            (f"data.task={self.task}", not self.trained.translates),
             ("data.tokenizer.joint=false", not self.tokenizer.joint),
             (f"data.tags={self.tags}", bool(self.all_tags)),
             (f"data.weights={self.weights}", bool(self.weights)),
@@ -491,14 +475,14 @@ class DataConfig:
     def _check_columns(self) -> None:
         if not self.columns:
             return
-        may_be_three = self.task is Task.classification
+        may_be_three = self.trained.text is TextKind.labelled_lines
         if len(self.columns) not in ((2, 3) if may_be_three else (2,)) or len(set(self.columns)) < len(self.columns):
             how_many, example = ("two or three", "[0,1] or [0,1,2]") if may_be_three else ("two", "[0,1]")
             raise ConfigError(
                 f"data.columns={self.columns}: must be {how_many} different ones, counted from 0. Choose {how_many}, as"
                 f" in {example}"
             )
-        if self.builtin is not None or self.task is Task.language_model:
+        if self.builtin is not None or self.trained.text is TextKind.plain:
             what = "built in" if self.builtin is not None else "plain text"
             raise ConfigError(f"data.columns={self.columns}: data={self.name} is {what}, not a table. Leave it out")
 
@@ -508,8 +492,8 @@ class DataConfig:
             entries = getattr(self, name)
             for tag in distinct(entries):
                 check_tag(f"data.{name}", tag)
-            if entries and self.task is not Task.translation:
-                raise ConfigError(f"data.{name}={entries}: data.task={self.task.name} has none. Leave it out")
+            if entries and not self.trained.translates:
+                raise ConfigError(f"data.{name}={entries}: data.task={self.task} has none. Leave it out")
         for split in ("dev", "test"):
             entries = self.tags_of(split)
             if unseen := [tag for tag in distinct(entries) if tag not in self.all_tags]:

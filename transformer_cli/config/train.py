@@ -6,10 +6,11 @@ from typing import Any, ClassVar
 
 from transformer_cli.config.checks import AUTO, check_file_name
 from transformer_cli.config.comet import CometConfig
-from transformer_cli.config.data import MODEL_OF, DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, Affects, check_ranges, key
 from transformer_cli.config.model import ModelConfig, Positions, Tying
+from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, Task, TextKind, all_tasks
 from transformer_cli.errors import ConfigError
 
 # Which key gives the height of each built-in schedule, as it is registered: checked here before torch is imported.
@@ -93,11 +94,6 @@ class OptimizerConfig:
             raise ConfigError(f"optimizer.betas={list(self.betas)}: {len(self.betas)} numbers. Give two, as [0.9,0.98]")
         self.betas = (self.betas[0], self.betas[1])  # YAML has lists only
         check_ranges(self, "optimizer")
-
-
-NLL = "nll"  # nats per target token of the dev set, for every task
-ACCURACY = "accuracy"  # of the dev set, in percent: of sentences or words that get labels
-BLEU = "bleu"  # of dev translations; chrF where BLEU cannot be computed
 
 
 TOKEN_CUTOFF = 0.05  # of SimCut's paper
@@ -334,7 +330,7 @@ def ranking_metric(settings: TrainSettings, task: Task) -> str:
     """The dev score that decides on the best checkpoint, by `train.best_metric` or, with auto, by the task."""
     if settings.best_metric != AUTO:
         return settings.best_metric
-    return ACCURACY if task.has_labels else BLEU if task is Task.translation else NLL
+    return task.metric
 
 
 @dataclass
@@ -462,11 +458,11 @@ class TrainConfig:
 
     def _refuse_another_task(self) -> None:
         """Raise ConfigError for a model, a metric or an option of another task than that of the corpus."""
-        task = self.data.task
-        if self.model.name != MODEL_OF[task] and self.model.name in MODEL_OF.values():
+        task = self.data.trained
+        if self.model.name != task.model and self.model.name in [one.model for one in all_tasks()]:
             raise ConfigError(
                 f"model.name={self.model.name}: is not for data.task={task.name} (data={self.data.name})."
-                f" Set model.name={MODEL_OF[task]}, or choose other data"
+                f" Set model.name={task.model}, or choose other data"
             )
         if self.model.n_segments != self.data.n_texts:
             holds = "pairs of texts" if self.data.n_texts == 2 else "no pairs of texts"
@@ -474,24 +470,24 @@ class TrainConfig:
                 f"model.n_segments={self.model.n_segments}: data={self.data.name} holds {holds}"
                 f" (data.columns={self.data.columns}). Set model.n_segments={self.data.n_texts}, or other columns"
             )
-        own = ACCURACY if task.has_labels else BLEU if task is Task.translation else NLL
-        is_of_task = self.train.best_metric != ACCURACY if task is Task.translation else self.train.best_metric == own
+        own = task.metric
+        is_of_task = self.train.best_metric != ACCURACY if task.translates else self.train.best_metric == own
         if not is_of_task and self.train.best_metric not in (NLL, AUTO):
             raise ConfigError(
                 f"train.best_metric={self.train.best_metric}: data.task={task.name} has none."
                 f" Set train.best_metric={own}"
             )
-        if task is not Task.translation and self.train.metrics != [BLEU]:
+        if not task.translates and self.train.metrics != [BLEU]:
             raise ConfigError(
                 f"train.metrics=[{','.join(self.train.metrics)}]: data.task={task.name} has no translations."
                 " Leave it out"
             )
-        if task is Task.language_model and self.data.subword_dropout:
+        if task.text is TextKind.plain and self.data.subword_dropout:
             raise ConfigError(
-                f"data.subword_dropout={self.data.subword_dropout}: not for data.task=language_model. Leave it out"
+                f"data.subword_dropout={self.data.subword_dropout}: not for data.task={task.name}. Leave it out"
             )
         for side, share, has_none in (
-            ("source", self.train.source_word_dropout, task is Task.language_model),
+            ("source", self.train.source_word_dropout, task.text is TextKind.plain),
             ("target", self.train.target_word_dropout, task.has_labels),
         ):
             if share and has_none:
@@ -499,16 +495,16 @@ class TrainConfig:
                 raise ConfigError(
                     f"train.{side}_word_dropout={share:g}: data.task={task.name} has no {what}. Leave it out"
                 )
-        if task is not Task.translation and self.decode.batch_invariant:
+        if not task.translates and self.decode.batch_invariant:
             raise ConfigError(f"decode.batch_invariant=true: data.task={task.name} translates nothing. Leave it out")
-        if task is not Task.translation and not self.data.tokenizer.joint:
+        if not task.translates and not self.data.tokenizer.joint:
             raise ConfigError(
                 f"data.tokenizer.joint=false: data.task={task.name} has text in one language. Leave it out"
             )
 
     def _refuse_without_model(self) -> None:
         """Raise ConfigError for keys of fine-tuning that have no model, or that do not go together."""
-        init, task = self.init, self.data.task
+        init, task = self.init, self.data.trained
         for setting, is_set in (
             (f"init.freeze=[{','.join(init.freeze)}]", bool(init.freeze)),
             (f"init.extend_vocab={init.extend_vocab}", init.extend_vocab > 0),
@@ -524,7 +520,7 @@ class TrainConfig:
                 " Leave out one of the two"
             )
         for side, n_layers, has_none in (
-            ("encoder", init.encoder_layers, task is Task.language_model),
+            ("encoder", init.encoder_layers, task.text is TextKind.plain),
             ("decoder", init.decoder_layers, task.has_labels),
         ):
             if n_layers is not None and has_none:
@@ -544,7 +540,7 @@ class TrainConfig:
         """Raise ConfigError for a choice of the length penalty that would have no effect."""
         decode, values = self.decode, ",".join(f"{value:g}" for value in self.train.length_penalties)
         for setting, is_so, instead in (
-            (f"data.task={self.data.task.name}", self.data.task is not Task.translation, "Leave it out"),
+            (f"data.task={self.data.task}", not self.data.trained.translates, "Leave it out"),
             (f"decode.search={decode.search}", decode.search != "beam", "Choose decode=beam, or leave it out"),
             ("decode.beam_size=1", decode.beam_size == 1, "Raise decode.beam_size, or leave it out"),
             (

@@ -13,8 +13,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import NoReturn
 
-from transformer_cli.config.data import DataConfig, OnBad, Task
+from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.tags import language_of, languages_of, tags_in
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.corpus_files import read_files
 from transformer_cli.data.detokenize import detokenized
 from transformer_cli.data.lines import Lines, shown
@@ -195,7 +196,7 @@ def _parts(text: SpooledText, config: DataConfig) -> list[TextPart]:
 
     The name of one is its tags, and its file where others have the same; without any tags it is that of the file.
     """
-    if config.task is not Task.translation or len(text.corpora) == 1:
+    if not config.trained.translates or len(text.corpora) == 1:
         return []
     all_tags = text.tags if any(text.tags) else [""] * len(text.corpora)
     names: list[str] = []
@@ -231,7 +232,7 @@ def _distinct(name: str, others: Sequence[str]) -> str:
 def _corpora(config: DataConfig, split: Split) -> list[Corpus] | None:
     corpora = reader_of(config).corpora(split)
     if corpora is None and split == "train":
-        raise no_names("data.train", config.task)
+        raise no_names("data.train", config.trained)
     return corpora
 
 
@@ -274,7 +275,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         _report_bad(of_corpus)
     _report_dropped(text.bad_pairs, len(text.bad_pairs))
     # Of training text this is counted when it is prepared.
-    if n_copies > MANY_COPIES * sum(text.sizes) and split != "train" and config.task is not Task.language_model:
+    if n_copies > MANY_COPIES * sum(text.sizes) and split != "train" and config.trained.text is not TextKind.plain:
         share = f"{n_copies / sum(text.sizes):.0%}"
         LOGGER.warning(
             "data.%s: source and target are equal in %s of the pairs; is one file named twice?", split, share
@@ -377,7 +378,7 @@ def load_splits(config: DataConfig, spool: Path) -> Splits:
 
 def sentence_key(config: DataConfig) -> Callable[[str], str]:
     """What makes two sources the same sentence, without their tags."""
-    is_in_fields = config.task is Task.token_classification or config.n_texts > 1
+    is_in_fields = config.trained.text is TextKind.labelled_words or config.n_texts > 1
     return canonical_fields if is_in_fields else canonical
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import sentencepiece
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.lines import shown
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import UNK_SURFACE, Tokenizer, Tokenizers
@@ -31,7 +32,7 @@ def own_tokenizers(config: DataConfig) -> Tokenizers | None:
         more = f"; appended: {', '.join(appended)}" if appended else ""
         LOGGER.info("%s: %s, %s pieces%s", _KEY, shown(file), f"{len(tokenizer):,}", more)
     source, target = found[0][0], found[-1][0]
-    if config.task is Task.language_model:
+    if config.trained.text is TextKind.plain:
         source = target
     return Tokenizers(source, target)
 

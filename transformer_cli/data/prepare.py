@@ -21,9 +21,10 @@ import numpy as np
 from tqdm import tqdm
 
 from transformer_cli.config.checks import AUTO
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import values_that_affect
 from transformer_cli.config.options import options_that_affect
+from transformer_cli.config.tasks import Task, TextKind
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
@@ -139,7 +140,7 @@ def prepare(
         lambda empty: _build(empty, config, progress=progress, tokenizers=tokenizers, left_out=left_out_keys),
         hashes,
     )
-    prepared = _open(folder, config.task)
+    prepared = _open(folder, config.trained)
     if _is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
@@ -240,8 +241,8 @@ def _build(
             key_of=sentence_key(config),
         )
         n_left = report.n_read - report.n_bad
-        report.require_pairs(config.task)
-        labels = _labels(train, splits, config, left_out) if config.task.has_labels else []
+        report.require_pairs(config.trained)
+        labels = _labels(train, splits, config, left_out) if config.trained.has_labels else []
         warnings = find_warnings(train, splits, config)
         dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
         is_large = len(train) > _LARGE_PAIRS
@@ -252,7 +253,7 @@ def _build(
         if is_large:
             LOGGER.info("encoding the text")
         kept: list[Array] = []
-        has_words = config.task is Task.token_classification
+        has_words = config.trained.text is TextKind.labelled_words
         encode = _encoded_words if has_words else _encoded
         with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=has_words) as writer:
             for sources, targets, *word_ends in encode(
@@ -261,7 +262,7 @@ def _build(
                 writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths), *word_ends)
                 if config.bidirectional:
                     writer.write((targets.ids, targets.lengths), (sources.ids, sources.lengths))
-    report.require_pairs(config.task)
+    report.require_pairs(config.trained)
     if _is_mixed(config):
         _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
     if config.bidirectional:
@@ -295,15 +296,15 @@ def _labels(train: CleanText, splits: Splits, config: DataConfig, left_out: froz
     key_of = sentence_key(config)
     pairs = splits.train.each() if left_out else ()
     others = (label for text, label in pairs if key_of(split_tags(text, config.all_tags)[1]) in left_out)
-    find = find_word_labels if config.task is Task.token_classification else find_labels
+    find = find_word_labels if config.trained.text is TextKind.labelled_words else find_labels
     return find(chain((label for _, label in train.each()), held_out, others))
 
 
 def _scored(text: ParallelText | None, labels: list[str], split: Split, config: DataConfig) -> ParallelText | None:
     """Dev or test text as it is scored. Raises DataError for a class that is not one of `labels`."""
-    if text is not None and config.task is Task.token_classification and not text.sources:
+    if text is not None and config.trained.text is TextKind.labelled_words and not text.sources:
         raise DataError(f"data.{split}: holds no sentence. Name a file with a word and its label a line")
-    if text is None or config.task is not Task.classification:
+    if text is None or config.trained.text is not TextKind.labelled_lines:
         return text
     spec = getattr(config, split)
     return without_blank(text, labels, where=str(spec) if isinstance(spec, str) else f"data.{split}")
@@ -326,7 +327,7 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
         return train_tokenizer(sentences, tokenizer, seed=config.seed, tags=tags, share=share, text=what)
 
     if config.tokenizer.joint:
-        joint = train((0,) if config.task.has_labels else (1,) if config.task is Task.language_model else (0, 1))
+        joint = train((0,) if config.trained.has_labels else (1,) if config.trained.text is TextKind.plain else (0, 1))
         return Tokenizers(joint, joint)
     return Tokenizers(train((0,)), train((1,)))
 
@@ -366,18 +367,18 @@ def _encoded(
                 sources = sources.truncated(config.max_length - 1)
                 report.n_truncated += int((n_whole > sources.lengths).sum())
             lengths = sources.lengths, targets.lengths
-            if config.task is not Task.translation:  # what has one side is as long as that
-                lengths = ((sources if config.task is Task.classification else targets).lengths,) * 2
-            n_added = 2 if config.task is Task.classification else 1
+            if not config.trained.translates:  # what has one side is as long as that
+                lengths = ((sources if config.trained.text is TextKind.labelled_lines else targets).lengths,) * 2
+            n_added = 2 if config.trained.text is TextKind.labelled_lines else 1
             longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
             n_tags = sources.count(source.tag_ids)
             keep = keep_mask(*lengths, longest, config.max_ratio, report=report, n_tags=n_tags)
             report.max_length = config.max_length
             kept.append(keep)
-            match config.task:
-                case Task.translation:
+            match config.trained.text:
+                case TextKind.parallel:
                     yield sources.pick(keep, source.end_ids), targets.pick(keep, target.end_ids)
-                case Task.classification:
+                case TextKind.labelled_lines:
                     chosen = np.fromiter(islice(classes, len(keep)), np.int64, len(keep))[keep]
                     classified = sources.pick(keep, source.end_ids, bos_id=source.bos_id)
                     yield classified, Encoded(chosen, np.ones_like(chosen))
@@ -419,12 +420,12 @@ def _encoded_words(
 
 def _sides(text: CleanText, config: DataConfig) -> Iterator[tuple[str, str]]:
     """The pairs; a side that is not encoded is empty. Two texts that are classified together are a side each."""
-    match config.task:
-        case Task.translation:
+    match config.trained.text:
+        case TextKind.parallel:
             return text.each()
-        case Task.classification if config.n_texts == 2:
+        case TextKind.labelled_lines if config.n_texts == 2:
             return (texts_of(source) for source, _ in text.each())
-        case Task.classification:
+        case TextKind.labelled_lines:
             return ((source, "") for source, _ in text.each())
         case _:
             return (("", target) for _, target in text.each())
@@ -523,5 +524,5 @@ def prepared_of(config: DataConfig, fingerprint: str) -> Prepared | None:
     for folder in sorted((folder_named(config.cache) / config.name).glob("prepared-*")):
         with suppress(OSError, ValueError, KeyError):  # not of ours, or being made
             if _fingerprint(folder) == fingerprint:
-                return _open(folder, config.task)
+                return _open(folder, config.trained)
     return None

@@ -9,6 +9,7 @@ import torch
 
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.shared import AUTO, TORCH
+from transformer_cli.config.tasks import TASKS, Task, task_of_model
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.engines import engine_kind, other_engines
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
@@ -37,6 +38,12 @@ class Opened:
             file_sha256(model.weights if isinstance(model, Exported) else path)
             for path, model in zip(self.paths, self.models, strict=True)
         ]
+
+    @property
+    def task(self) -> Task:
+        """What the models were trained for; those of another program translate."""
+        first = self.models[0]
+        return task_of_model(first.kind, first.data) if isinstance(first, ModelFile) else TASKS["translation"]
 
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.

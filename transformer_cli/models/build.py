@@ -33,9 +33,9 @@ def _adopted(name: str, entry: Any) -> Builder:
 
 
 def _fault_of(made: object, *_: object) -> str | None:
-    if isinstance(made, Transformer | Classifier | Tagger | LanguageModel):
-        return None
-    return f"a {type(made).__name__}, not a Transformer, Classifier, Tagger or LanguageModel or a subclass of these"
+    if isinstance(made, Model):
+        return None if hasattr(made, "kind") else f"a {type(made).__name__} without a `kind`, that of its task's models"
+    return f"a {type(made).__name__}, not a Model or a subclass of it, as Transformer is"
 
 
 MODELS: Registry[Builder] = Registry("model", adopt=_adopted, options_key="model.options")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
 from transformer_cli.models.linear import Linear
@@ -22,6 +23,8 @@ from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, 
 
 class Classifier(Model):
     """Embeddings and encoder are those of a Transformer, and can take over its weights."""
+
+    kind = "classifier"
 
     def __init__(
         self,
@@ -71,6 +74,9 @@ class Classifier(Model):
             pooled_NP = pool(memory_SD, source, self.pooling)
         logits_NC: Tensor = self.to_classes(self.dropout(pooled_NP))
         return logits_NC
+
+    def logits(self, given: Inputs) -> Tensor:
+        return self.predict(given.source_S, given.source)
 
     def convolved(self, x_SD: Tensor, source: AttentionLayout) -> Tensor:
         """Embeddings as they enter the encoder."""

@@ -20,11 +20,11 @@ from torch.overrides import TorchFunctionMode
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.tasks import our_kinds, task_of_model
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Chunk, Output, write_whole
 from transformer_cli.models.build import MODELS, Model, build_model
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.header import (
     FORMAT,
     MALFORMED,
@@ -46,15 +46,12 @@ from transformer_cli.models.header import (
     unhashed,
     whole,
 )
-from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.plugins import loaded_plugins
 from transformer_cli.system import total_memory
 from transformer_cli.version import __version__
 
 __all__ = [
-    "KINDS",
     "MALFORMED",
     "MODEL_FILE",
     "NEEDS",
@@ -112,12 +109,11 @@ class ModelFile:
 
     @property
     def kind(self) -> str:
-        """The name in KINDS of what the model is; a plugin's is what its class is."""
-        if self.config.name in KINDS:
+        """The `Task.model` of the tasks that the model is for; a plugin's is that of its class."""
+        if self.config.name in our_kinds():
             return self.config.name
-        built = _empty_model(self.config, self.tokenizers)
-        classes = {"classifier": Classifier, "tagger": Tagger, "decoder": LanguageModel}
-        return next((name for name, kind in classes.items() if isinstance(built, kind)), "transformer")
+        kind: str = _empty_model(self.config, self.tokenizers).kind
+        return kind
 
     @property
     def label_smoothing(self) -> float | None:
@@ -147,25 +143,16 @@ class ModelFile:
         return model.eval()
 
 
-# What a model of each kind is called, and the command that it is for.
-KINDS = {
-    "transformer": ("a translator", "translate"),
-    "classifier": ("a classifier", "classify"),
-    "tagger": ("a tagger", "tag"),
-    "decoder": ("a language model", "generate"),
-}
-
-
 def require(model: ModelFile, path: Path, *kinds: str) -> None:
     """Raise CheckpointError unless the model is of one of the `kinds`."""
     if (kind := model.kind) not in kinds:
-        what, command = KINDS[kind]
-        raise CheckpointError(f"{path}: this is {what}; use `tfm {command}`, or choose another --checkpoint")
+        task = task_of_model(kind, model.data)
+        raise CheckpointError(f"{path}: this is {task.what}; use `tfm {task.command}`, or choose another --checkpoint")
 
 
 def refuse_plugin(model: ModelFile, path: Path, *, program: str) -> None:
     """Raise CheckpointError for a plugin's model: another program does not have its code."""
-    if model.config.name not in KINDS:
+    if model.config.name not in our_kinds():
         raise CheckpointError(
             f"{path}: its model {quoted(model.config.name)} is a plugin's, and {program} has only those of tfm itself."
             " Use it with engine=torch"

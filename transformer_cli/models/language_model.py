@@ -17,9 +17,10 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import KeysAndValues
 from transformer_cli.models.cache_protocol import SelfAttentionCache
 from transformer_cli.models.embeddings import TokenEmbedding, make_embedding
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import CausalLayer
 from transformer_cli.models.layouts import AttentionLayout, PaddedLayout
-from transformer_cli.models.transformer import DEFAULT_OPTIONS, Model, ModelOptions, Stack, make_layer
+from transformer_cli.models.transformer import DEFAULT_OPTIONS, ModelOptions, Stack, TokenModel, make_layer
 
 
 class CausalStack(Stack):
@@ -50,11 +51,13 @@ class CausalStack(Stack):
         return y_RD
 
 
-class LanguageModel(Model):
+class LanguageModel(TokenModel):
     """From the ids of a text to logits of the token after each of them.
 
     The output layer is the embedding, unless the config gives it its own with tie_embeddings=none or source_target.
     """
+
+    kind = "decoder"
 
     def __init__(
         self, config: ModelConfig, *, vocab_size: int, pad_id: int, options: ModelOptions = DEFAULT_OPTIONS
@@ -98,6 +101,12 @@ class LanguageModel(Model):
     def predict(self, target_in_T: Tensor, target: AttentionLayout) -> Tensor:
         """Logits of the token after each of `target_in_T`: [T, V] of packed texts, [B, T, V] of padded ones."""
         return self.output_embedding.training_logits(self.decode(target_in_T, target))
+
+    def logits(self, given: Inputs) -> Tensor:
+        return self.predict(given.target_in_T, given.target)
+
+    def states(self, given: Inputs) -> Tensor:
+        return self.decode(given.target_in_T, given.target)
 
     @torch.no_grad()
     def predict_in_parts(self, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int) -> Iterator[Tensor]:

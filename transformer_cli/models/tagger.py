@@ -15,6 +15,7 @@ from transformer_cli.data.transfer import to_device
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.classifier import source_layout
 from transformer_cli.models.embeddings import make_embedding
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.models.linear import Linear
@@ -23,6 +24,8 @@ from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, 
 
 class Tagger(Model):
     """Embeddings and encoder are those of a Transformer, and can take over its weights."""
+
+    kind = "tagger"
 
     def __init__(
         self,
@@ -58,6 +61,9 @@ class Tagger(Model):
         vectors_TD = memory_SD[first_T] if self.pooling is Pooling.first else span_means(memory_SD, first_T, last_T)
         logits_TC: Tensor = self.to_classes(self.dropout(vectors_TD))
         return logits_TC
+
+    def logits(self, given: Inputs) -> Tensor:
+        return self.predict(given.source_S, given.source, given.target_in_T, given.target)
 
 
 def word_rows(word_ends_T: Tensor, source: PackedLayout, words: PackedLayout) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ R rows of a search. A tensor that begins with S, T or L holds sentences padded, 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from transformer_cli.models.embeddings import (
     TokenEmbedding,
     make_embedding,
 )
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import (
     CausalLayer,
     DecoderLayer,
@@ -154,6 +155,12 @@ class Decoder(Stack):
 class Model(nn.Module):
     """What training, pictures and model files use of any model."""
 
+    kind: ClassVar[str]  # `Task.model` of the tasks that it is for
+
+    def logits(self, given: Inputs) -> Tensor:
+        """The logits of each target of a batch, [T, V]; of a classifier, one of each sentence."""
+        raise NotImplementedError
+
     @property
     def stacks(self) -> Sequence[Stack]:
         """From the input to the output."""
@@ -186,8 +193,22 @@ class Model(nn.Module):
         return weights
 
 
-class Transformer(Model):
+class TokenModel(Model):
+    """A model whose targets are tokens: `states`, [T, D], from which an output layer makes logits."""
+
+    @property
+    def output_embedding(self) -> TokenEmbedding:
+        raise NotImplementedError
+
+    def states(self, given: Inputs) -> Tensor:
+        """What the output layer makes logits of, [T, D]."""
+        raise NotImplementedError
+
+
+class Transformer(TokenModel):
     """The encoder-decoder of figure 1, from token ids to logits over the target vocabulary."""
+
+    kind = "transformer"
 
     def __init__(
         self,
@@ -264,6 +285,12 @@ class Transformer(Model):
     ) -> Tensor:
         """Logits of the token after each of `target_in_T`: [T, V] of packed sentences, [B, T, V] of padded ones."""
         return self.output_embedding.training_logits(self.decode(source_S, source, target_in_T, target))
+
+    def logits(self, given: Inputs) -> Tensor:
+        return self.predict(given.source_S, given.source, given.target_in_T, given.target)
+
+    def states(self, given: Inputs) -> Tensor:
+        return self.decode(given.source_S, given.source, given.target_in_T, given.target)
 
     @torch.no_grad()
     def predict_in_parts(

@@ -22,11 +22,11 @@ from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.kernel_choice import Gpu, PackedKernel, no_varlen_reason
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
-from transformer_cli.models.transformer import Model, Transformer, call_part
-from transformer_cli.training.forward import Inputs, pinned, predict_batch, states
+from transformer_cli.models.transformer import Model, TokenModel, call_part
+from transformer_cli.training.forward import pinned, predict_batch
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
 TILE = 128  # queries, or keys, that attention takes at once
@@ -92,9 +92,7 @@ class CompiledLoss:
     computed without padding and without the compiler, which gives up after so many sizes.
     """
 
-    def __init__(
-        self, model: Transformer | LanguageModel, compile: Compile, device: torch.device, *, smoothing: float
-    ) -> None:
+    def __init__(self, model: TokenModel, compile: Compile, device: torch.device, *, smoothing: float) -> None:
         self.model, self.compile, self.device, self.smoothing = model, compile, device, smoothing
         self.sizes: list[Sizes] = []  # that are compiled for
         self._call: Callable[..., object]
@@ -127,7 +125,7 @@ class CompiledLoss:
     def _loss_by_layer(self, of_states: Loss, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
         given = Inputs.of_memory(memory, sizes)
         with parts_called_by(self._call, self.model):
-            y_TD = states(self.model, given)
+            y_TD = self.model.states(given)
         return of_states(self.model.output_embedding, y_TD, given.target_out_T, smoothing=self.smoothing)
 
     def ready(self, batch: Batch) -> FixedSizeBatch:
@@ -195,11 +193,9 @@ def parts_called_by(call: Callable[..., object], model: Model) -> Iterator[None]
             stack.call = call_part
 
 
-def _loss_of(
-    model: Transformer | LanguageModel, memory: Tensor, sizes: Sizes, *, smoothing: float
-) -> tuple[Tensor, Tensor]:
+def _loss_of(model: TokenModel, memory: Tensor, sizes: Sizes, *, smoothing: float) -> tuple[Tensor, Tensor]:
     given = Inputs.of_memory(memory, sizes)
-    return _loss_of_states(model.output_embedding, states(model, given), given.target_out_T, smoothing=smoothing)
+    return _loss_of_states(model.output_embedding, model.states(given), given.target_out_T, smoothing=smoothing)
 
 
 def _loss_of_states(

@@ -18,10 +18,10 @@ from transformer_cli.config.train import Sharding, TrainSettings
 from transformer_cli.data.batching import Batch
 from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.kernel_choice import PackedKernel
-from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.transformer import Transformer
-from transformer_cli.training.forward import Inputs, inputs, predict, states
+from transformer_cli.models.transformer import TokenModel
+from transformer_cli.training.forward import inputs
 from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled
 
 BLOCK = 1 << 22  # logits that are computed at a time: 16 MB
@@ -192,9 +192,9 @@ class TwoPasses:
         loss_of = partial(kind, smoothing=settings.label_smoothing, alpha=alpha)
         with self.cuts(model, twice), self.words.applied(model, twice):
             if not self._goes_by_blocks(model, device):
-                return loss_of(predict(model, twice), given.target_out_T)
-            assert isinstance(model, Transformer | LanguageModel)
-            y_2KD = states(model, twice)
+                return loss_of(model.logits(twice), given.target_out_T)
+            assert isinstance(model, TokenModel)
+            y_2KD = model.states(twice)
         return loss_by_blocks(y_2KD, given.target_out_T, model.output_embedding, loss_of)
 
     def cuts(self, model: Model, twice: Inputs) -> AbstractContextManager[None]:
@@ -206,7 +206,7 @@ class TwoPasses:
 
     def _goes_by_blocks(self, model: Model, device: torch.device) -> bool:
         """Whether the logits of all tokens are never there at once: on a CPU, with all weights on this rank."""
-        is_whole = self.settings.sharding is Sharding.none and isinstance(model, Transformer | LanguageModel)
+        is_whole = self.settings.sharding is Sharding.none and isinstance(model, TokenModel)
         return device.type == "cpu" and is_whole
 
     def _kept(self, ids_2L: Tensor, *, spared: Tensor) -> Tensor:

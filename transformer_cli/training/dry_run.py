@@ -305,7 +305,7 @@ def _estimate(dry_run: DryRun, section: Section) -> None:
     settings, plan = dry_run.config.train, dry_run.feed.plan
     seconds, timed = _seconds_per_update(dry_run)
     total, epochs = seconds * settings.max_steps, settings.max_steps / plan.updates_per_epoch
-    tokens, task = plan.tokens_per_update, dry_run.config.data.task
+    tokens, task = plan.tokens_per_update, dry_run.config.data.trained
     unit = task.counted if task.has_labels else f"target {task.counted}"
     section.figures |= {
         "seconds_per_update": seconds,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from transformer_cli.config.compose import from_plain, to_plain
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.corpus import ParallelText, load_text
@@ -54,7 +54,7 @@ class OldDev:
 
     def warn_of_overlap(self, prepared: Prepared) -> None:
         """Log how much of it is training text, as a dev set may be that was named: what was held out is left out."""
-        if self.data.task is not Task.translation:
+        if not self.data.trained.translates:
             return
         sources = [split_tags(line, self.data.all_tags)[1] for line in self.text.sources]
         warn_of_overlap("dev (old)", sources, [self.text.targets], prepared, what="dev")
@@ -67,7 +67,7 @@ class OldDev:
 
 def find_old_dev(config: TrainConfig, start: Initial, new: ParallelText) -> OldDev | None:
     """The dev set that `start` was scored on, unless it is the `new` one; a line in the log where it is not at hand."""
-    if config.data.task.has_labels:
+    if config.data.trained.has_labels:
         return None  # which a translator is not scored on
     try:
         found = OldDev(*_old_dev(config, start))

@@ -16,9 +16,10 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from transformer_cli.config.data import MODEL_OF, DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.config.tasks import TextKind, task_of_model
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import clean
 from transformer_cli.data.corpus import load_splits, sentence_key
@@ -31,7 +32,7 @@ from transformer_cli.errors import CheckpointError, TfmError
 from transformer_cli.evaluation.held_out import read_left_out, to_leave_out
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import KINDS, ModelFile, read_model, require
+from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model, model_at
 from transformer_cli.models.runs import run_of
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -92,14 +93,10 @@ def _own_model(config: TrainConfig) -> Initial | None:
 
 def named_model(config: TrainConfig) -> Initial:
     """The model that init.from names. Raises CheckpointError, also for a model of another kind than is trained."""
-    name, task = config.init.from_, config.data.task
+    name, task = config.init.from_, config.data.trained
     assert name is not None
-    others = {
-        Task.classification: [Task.translation],
-        Task.token_classification: [Task.translation, Task.classification],
-    }
-    kinds = [MODEL_OF[one] for one in (task, *others.get(task, []))]
-    wanted = " or ".join(KINDS[kind][0] for kind in kinds)
+    kinds = [task.model, *task.also_from]
+    wanted = " or ".join(task_of_model(kind, {}).what for kind in kinds)
     try:
         path = locate_model(name, config.runs)
         model = read_model(path)
@@ -147,7 +144,7 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     if start is None:
         return None
     taken = start.model.tokenizers
-    if config.data.task.has_labels:  # which it has for its target
+    if config.data.trained.has_labels:  # which it has for its target
         taken = Tokenizers(taken.source, taken.source)
     return taken if start.is_resumed else _with_new_pieces(config, taken, start.left_out)
 
@@ -190,12 +187,12 @@ def _training_sentences(config: DataConfig, left_out: Sequence[str]) -> tuple[li
     chosen = [pairs[i] for i in sampled(len(pairs), config.tokenizer, seed=config.seed)]
     sources = [split_tags(source, config.all_tags)[1] for source, _ in chosen]
     targets = [target for _, target in chosen]
-    match config.task:
-        case Task.translation:
+    match config.trained.text:
+        case TextKind.parallel:
             return sources, targets
-        case Task.classification | Task.token_classification:
+        case TextKind.labelled_lines | TextKind.labelled_words:
             return (list(chain.from_iterable(map(texts_of, sources))) if config.n_texts == 2 else sources), []
-        case Task.language_model:
+        case TextKind.plain:
             return [], targets
 
 
@@ -208,7 +205,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
         return config
     config = replace(config, name=run_name(config))
     model, init = start.model, config.init
-    is_encoder = config.data.task.has_labels
+    is_encoder = config.data.trained.has_labels
     own = (*OWN, *NOT_OF_ENCODERS) if is_encoder else OWN
     sizes = {field.name: getattr(model.config, field.name) for field in fields(ModelConfig) if field.name not in own}
     if not start.is_resumed:
@@ -231,7 +228,7 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
     """Log what is taken over, and what differs from `config`."""
     model = start.model
     languages, ids = f"{model.source_lang} → {model.target_lang}", model.tokenizers
-    with_its = "tokenizer" if ids.joint or config.data.task.has_labels else "two tokenizers"
+    with_its = "tokenizer" if ids.joint or config.data.trained.has_labels else "two tokenizers"
     LOGGER.info(
         "init.from=%s: %s, step %d, with its %s in place of data.tokenizer",
         *(config.init.from_, languages, model.step, with_its),
@@ -249,7 +246,7 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
             "Add lora.also=[embeddings]" if config.lora.rank else "Leave them out of init.freeze",
         )
     trained, now = (model.source_lang, model.target_lang), (config.data.source_lang, config.data.target_lang)
-    if config.data.task is Task.translation and trained != now:
+    if config.data.trained.translates and trained != now:
         LOGGER.warning(
             "init.from=%s: was trained from %s to %s, and data=%s is from %s to %s",
             *(config.init.from_, *trained, config.data.name, *now),
@@ -280,7 +277,7 @@ def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers)
 
 def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
     """The weights of `model` that a run begins with, in the layers that it has."""
-    is_encoder = config.data.task.has_labels
+    is_encoder = config.data.trained.has_labels
     parts = (*ENCODER, *(OF_PAIRS if config.model.n_segments == 2 else ()))
     if model.config.convolution is not None and model.config.convolution == config.model.convolution:
         parts += CONVOLUTION
@@ -293,9 +290,9 @@ def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
 
 def _layers(config: TrainConfig, model: ModelFile) -> list[tuple[str, int, int]]:
     """Each stack, with its layers in `model` and in the run."""
-    before, now, task = model.config, config.model, config.data.task
+    before, now, task = model.config, config.model, config.data.trained
     stacks = []
-    if task is not Task.language_model:
+    if task.text is not TextKind.plain:
         stacks.append(("encoder", before.n_encoder_layers, now.n_encoder_layers))
     if not task.has_labels:
         stacks.append(("decoder", before.n_decoder_layers, now.n_decoder_layers))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli.config.compose import to_plain
-from transformer_cli.config.data import FOLDERS, Task
+from transformer_cli.config.data import FOLDERS
 from transformer_cli.errors import (
     CheckpointError,
     ElsewhereError,
@@ -531,7 +531,7 @@ class MainProcess:
         prepared, config = run.prepared, run.config
         found: dict[str, Any] = {"inputs": prepared.inputs, "cleaning": asdict(prepared.report)}
         found["label_smoothing"] = config.train.label_smoothing
-        if config.data.task is Task.translation:
+        if config.data.trained.translates:
             found["dev_search"] = search_signature(on_device(config.decode, run.trainer.device), seed=config.seed)
             found["dev_lines"] = len(self.validator.text.sources)
         if config.init.from_ is not None:
@@ -565,7 +565,7 @@ class MainProcess:
 
 def _unit(run: TrainingState) -> str:
     """What an update counts: a sentence or word that gets a label has one target, its label."""
-    return {Task.classification: "sentences", Task.token_classification: "words"}.get(run.config.data.task, "tokens")
+    return run.config.data.trained.unit
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from transformer_cli.config.checks import AUTO
-from transformer_cli.config.data import Task
+from transformer_cli.config.tasks import Task
 from transformer_cli.config.train import TrainConfig, TrainSettings
 from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.prepare import Prepared
@@ -43,18 +43,6 @@ CPU = Budget(Bounds(1024, 4096), Bounds(3, 30), 1e8)
 GPU = Budget(Bounds(4096, 25_000), Bounds(3, 50), 2.5e9)  # the paper's 100,000 updates of 25,000
 PER_ROOT = 2.2  # tokens of an update, by the square root of those of the corpus
 UPDATES_PER_EPOCH = 10  # at least, where data.max_length is no larger than such an update
-MOST_EPOCHS = {
-    Task.translation: 50,
-    Task.classification: 12,
-    Task.token_classification: 20,
-    Task.language_model: 10,
-}
-FEWEST_UPDATES = {
-    Task.translation: 1000,
-    Task.classification: 300,
-    Task.token_classification: 500,
-    Task.language_model: 1000,
-}
 EPOCHS_AT_MOST = 100  # to come to the fewest updates
 WARMUP = 4000  # at most: the paper's
 EVALUATIONS = 20
@@ -88,7 +76,7 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
     A number that the user gives stays, and the others follow from it. train.max_steps=auto stays where
     train.max_epochs says how long the run is: `limited` gives its number.
     """
-    budget, task = GPU if device_type == "cuda" else CPU, config.data.task
+    budget, task = GPU if device_type == "cuda" else CPU, config.data.trained
     chosen: list[Chosen] = []
 
     def choose(key: str, value: float, bounds: object) -> Config:
@@ -163,12 +151,12 @@ def _tokens_per_update(config: TrainConfig, epoch: Epoch, budget: Budget) -> int
 
 
 def _epochs(task: Task, budget: Budget) -> Bounds:
-    return Bounds(budget.epochs.low, min(budget.epochs.high, MOST_EPOCHS[task]))
+    return Bounds(budget.epochs.low, min(budget.epochs.high, task.most_epochs))
 
 
 def _updates(task: Task, epoch: Epoch, per_epoch: int, budget: Budget) -> int:
     n_updates = _epochs(task, budget).clamp(budget.tokens / epoch.n_tokens) * per_epoch
-    return max(n_updates, min(FEWEST_UPDATES[task], EPOCHS_AT_MOST * per_epoch))
+    return max(n_updates, min(task.fewest_updates, EPOCHS_AT_MOST * per_epoch))
 
 
 def _warmup(config: TrainConfig, n_updates: int) -> int:
@@ -220,7 +208,7 @@ def plan_warnings(config: TrainConfig, epoch: Epoch, chosen: Sequence[Chosen] = 
             f"schedule.warmup_steps={warmup}: the run ends after {n_updates:,} updates, while the learning rate rises"
         )
         yield PlanWarning("warmup", what, "Lower schedule.warmup_steps, or raise train.max_steps")
-    if config.init.from_ is not None and not config.data.task.has_labels and config.optimizer.name in OF_ADAM:
+    if config.init.from_ is not None and not config.data.trained.has_labels and config.optimizer.name in OF_ADAM:
         peak, rate = _peak_rate(config), fine_tuning_rate(config)
         what = f"schedule={config.schedule.name}: its highest rate, {peak:.2g}, is one for weights that are drawn"
         todo = f"Set schedule.lr={rate:g} for one that keeps what the model knows, or leave the schedule out"
@@ -248,7 +236,7 @@ def plan_warnings(config: TrainConfig, epoch: Epoch, chosen: Sequence[Chosen] = 
         what = f"train.patience={train.patience}: never ends this run, which evaluates {n_evaluations} times"
         yield PlanWarning("patience", what, "Lower train.patience or train.eval_every")
     if train.tokens_per_update > epoch.n_tokens:
-        corpus = f"the corpus has {epoch.n_tokens:,} {config.data.task.counted} in all"
+        corpus = f"the corpus has {epoch.n_tokens:,} {config.data.trained.counted} in all"
         what = f"train.tokens_per_update={train.tokens_per_update}: {corpus}"
         yield PlanWarning("update", what, "Lower train.tokens_per_update")
     if (train.rdrop or train.simcut) and not _passes_differ(config):

@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from transformer_cli.config.data import Task
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Feed
@@ -113,7 +112,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
         )
     check_search(config.decode)
     choose_dtype(config.train.precision, device)
-    if config.data.task is Task.translation:
+    if config.data.trained.translates:
         check_metrics(dev_metrics(config.train))
         dev_tokens(config.data)
 

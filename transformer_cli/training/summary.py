@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from transformer_cli.config.checks import AUTO
-from transformer_cli.config.data import Task
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
@@ -47,15 +47,15 @@ def _auto(chosen: Sequence[Chosen]) -> Iterator[tuple[str, str]]:
 def _corpus(config: TrainConfig, prepared: Prepared) -> str:
     train, data = prepared.train, config.data
     n_source, n_target = len(train.source_ids), len(train.target_ids)
-    match data.task:
-        case Task.translation:
+    match data.trained.text:
+        case TextKind.parallel:
             sides = f"{n_source:,} + {n_target:,} tokens, {data.source_lang} → {data.target_lang}"
             return f"{data.name}: {len(train):,} training pairs, {sides}"
-        case Task.classification:
+        case TextKind.labelled_lines:
             return f"{data.name}: {len(train):,} training lines, {n_source:,} tokens"
-        case Task.token_classification:
+        case TextKind.labelled_words:
             return f"{data.name}: {len(train):,} training sentences, {n_target:,} words, {n_source:,} tokens"
-        case Task.language_model:
+        case TextKind.plain:
             return f"{data.name}: {len(train):,} training lines, {n_target:,} tokens"
 
 
@@ -80,12 +80,9 @@ def _vocabulary(prepared: Prepared, config: TrainConfig) -> str:
 def _model(config: TrainConfig, trainer: Trainer) -> str:
     model = config.model
     encoder, decoder = f"{model.n_encoder_layers}", f"{model.n_decoder_layers}"
-    layers = {
-        Task.translation: f"{encoder} + {decoder}",
-        Task.classification: encoder,
-        Task.token_classification: encoder,
-        Task.language_model: decoder,
-    }[config.data.task]
+    layers = {TextKind.parallel: f"{encoder} + {decoder}", TextKind.plain: decoder}.get(
+        config.data.trained.text, encoder
+    )
     n_parameters = sum(parameter.numel() for parameter in trainer.whole_model.parameters())
     return f"{model.preset}: {layers} layers, width {model.d_model}, {n_parameters:,} parameters"
 
@@ -110,7 +107,7 @@ def _plan(config: TrainConfig, prepared: Prepared) -> str:
     settings, epoch = config.train, epoch_of(config, prepared)
     epochs = settings.max_steps / epoch.updates(settings.tokens_per_update)
     shown = f"{epochs:,.0f}" if epochs >= 10 else f"{epochs:.2g}"
-    size = f"{settings.tokens_per_update:,} {config.data.task.counted}"
+    size = f"{settings.tokens_per_update:,} {config.data.trained.counted}"
     return f"{settings.max_steps:,} updates of {size}, {shown} epochs"
 
 

@@ -29,13 +29,12 @@ from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import Model, ModelOptions, build_model
 from transformer_cli.models.kernel_choice import choose_kernel
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import is_out_of_memory
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.transformer import TokenModel
 from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema
-from transformer_cli.training.forward import inputs, predict, ready
+from transformer_cli.training.forward import inputs, ready
 from transformer_cli.training.freezing import choose_trained
 from transformer_cli.training.gradients import GradientReducer
 from transformer_cli.training.lora import (
@@ -150,7 +149,7 @@ class Trainer:
         self.two_passes = TwoPasses(config.train, self.word_dropout) if is_twice else None
         self.compiled: CompiledLoss | None = None
         if can_compile:
-            assert isinstance(self.model, Transformer | LanguageModel)
+            assert isinstance(self.model, TokenModel)
             smoothing = config.train.label_smoothing
             self.compiled = compiled.CompiledLoss(self.model, config.train.compile, device, smoothing=smoothing)
 
@@ -293,7 +292,7 @@ class Trainer:
                 return self.two_passes.loss(self.model, batch, self.device, self.kernel)
             given = inputs(batch, self.device, self.kernel)
             with self.word_dropout.applied(self.model, given):
-                logits_KV = predict(self.model, given)
+                logits_KV = self.model.logits(given)
         return smoothed_nll(logits_KV, given.target_out_T, smoothing=self.settings.label_smoothing)
 
     def _halves(self, batch: Batch, step: int) -> tuple[Batch, Batch]:

@@ -6,7 +6,6 @@ Shapes: T target tokens of a batch, V vocabulary.
 import math
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -20,13 +19,14 @@ from torch import Tensor
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import to_plain
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.model import Positions
 from transformer_cli.config.options import options_that_affect
 from transformer_cli.config.tags import languages_of
-from transformer_cli.config.train import ACCURACY, BLEU, NLL, TrainConfig, TrainSettings, ranking_metric
+from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, TASKS
+from transformer_cli.config.train import TrainConfig, TrainSettings, ranking_metric
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.checks.findings import Section
@@ -34,13 +34,10 @@ from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several, translates_letterless
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.data.words import WordEncoder, in_a_row, split_words
 from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.classification import accuracy, macro_f1
-from transformer_cli.evaluation.entities import are_bio, entity_f1, first_few, warn_not_bio
 from transformer_cli.evaluation.metrics import (
     METRICS,
     CometSettings,
@@ -58,13 +55,8 @@ from transformer_cli.evaluation.tokenization import (
     tokenizer_of,
     warn_of_script,
 )
-from transformer_cli.evaluation.word_labels import word_accuracy
-from transformer_cli.inference.encode import ask_each, encode_whole
-from transformer_cli.inference.tagging import sentence_windows, tag_words
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.kernel_choice import choose_kernel
-from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.forward import predict_batch
 from transformer_cli.training.precision import choose_dtype
@@ -168,45 +160,6 @@ def _signed(score: Score) -> float:
     return score.value if score.higher_is_better else -score.value
 
 
-@dataclass(frozen=True)
-class ClassScores(DevScores):
-    """Of a classification: its NLL is in nats per sentence."""
-
-    accuracy: float  # percent
-    macro_f1: float  # percent
-    predicted: list[str]
-
-    @property
-    def summary(self) -> str:
-        return f"nll {self.nll:.3f}, accuracy {self.accuracy:.2f}, macro-F1 {self.macro_f1:.2f}"
-
-    def rank(self, metric: str) -> Rank:
-        return (self.accuracy, -self.nll) if metric == ACCURACY else (-self.nll, self.accuracy)
-
-    def _of_the_task(self) -> dict[str, float]:
-        return {"dev_accuracy": self.accuracy, "dev_macro_f1": self.macro_f1}
-
-
-@dataclass(frozen=True)
-class TagScores(DevScores):
-    """Of labels of words: its NLL is in nats per word."""
-
-    accuracy: float  # of words, in percent
-    entity_f1: float | None  # percent; None where the labels are not BIO
-    predicted: list[list[str]]
-
-    @property
-    def summary(self) -> str:
-        entities = "" if self.entity_f1 is None else f", entity F1 {self.entity_f1:.2f}"
-        return f"nll {self.nll:.3f}, accuracy {self.accuracy:.2f}{entities}"
-
-    def rank(self, metric: str) -> Rank:
-        return (self.accuracy, -self.nll) if metric == ACCURACY else (-self.nll, self.accuracy)
-
-    def _of_the_task(self) -> dict[str, float]:
-        return {"dev_accuracy": self.accuracy, **({} if self.entity_f1 is None else {"dev_entity_f1": self.entity_f1})}
-
-
 # Of each metric: the score below which a few chance matches decide, and its noise times the square root of the number
 # of lines, for which docs/training.md has the measurement. Of equal accuracies the NLL decides.
 TRUSTED = {BLEU: (5.0, 10.0), CHRF: (20.0, 7.0), ACCURACY: (0.0, 0.0)}
@@ -264,7 +217,7 @@ class Validator(ABC):
     @property
     def metric_name(self) -> str:
         """The metric of a rank: that of train.best_metric, if it can be computed."""
-        return ranking_metric(self.config.train, self.config.data.task)
+        return ranking_metric(self.config.train, self.config.data.trained)
 
     @property
     def trust(self) -> Trust | None:
@@ -477,133 +430,9 @@ class TranslationValidator(Validator):
         return source_BS, target_in_BT
 
 
-class ClassValidator(Validator):
-    """Beside the NLL, accuracy and macro-F1 on the whole dev set; long sentences are truncated."""
-
-    def encode(self, text: ParallelText) -> EncodedCorpus:
-        labels = self.tokenizers.labels
-        sources = self._ids(text)
-        return EncodedCorpus.of(sources, [[labels.index(label)] for label in text.targets])
-
-    def _ids(self, text: ParallelText) -> list[list[int]]:
-        data = self.config.data
-        return encode_whole(self.tokenizers.source, text.sources, max_length=data.max_length, n_texts=data.n_texts)
-
-    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
-        assert isinstance(model, Classifier)
-        tokenizer, config = self.tokenizers.source, self.config
-        logits = ask_each(
-            model,
-            self._ids(self.text),
-            pad_id=tokenizer.pad_id,
-            device=self.device,
-            batch_tokens=config.decode.batch_tokens,
-            between=lambda n_sentences: between(),
-        )
-        predicted = [self.tokenizers.labels[int(logits_C.argmax())] for logits_C in logits]
-        wanted = self.text.targets
-        return ClassScores(nll, accuracy(predicted, wanted), macro_f1(predicted, wanted), predicted)
-
-    def samples(self, scores: DevScores) -> Sequence[Sample]:
-        assert isinstance(scores, ClassScores)
-        rows = zip(self.text.sources, self.text.targets, scores.predicted, strict=True)
-        return [Sample(*row) for row in islice(rows, self.config.train.samples)]
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (source_BS,)
-
-
-class TagValidator(Validator):
-    """Beside the NLL, word accuracy and, of BIO labels, F1 of the entities.
-
-    Words with labels that are not in the training text have no NLL, and count as wrong.
-    """
-
-    def encode(self, text: ParallelText) -> EncodedCorpus:
-        tokenizer, max_length = self.tokenizers.source, self.config.data.max_length
-        numbers = {label: i for i, label in enumerate(self.tokenizers.labels)}
-        self.words = WordEncoder(tokenizer).encode([split_words(source) for source in text.sources])
-        self.wanted = [split_words(target) for target in text.targets]
-        unknown = Counter(label for labels in self.wanted for label in labels if label not in numbers)
-        if unknown.total() == sum(map(len, self.wanted)):
-            raise DataError(
-                f"data.dev: none of its labels is in the training text: {first_few(list(unknown))}. Name files with"
-                " labels of the same kind, or correct data.columns"
-            )
-        if unknown:
-            n_words, names = unknown.total(), [label for label, _ in unknown.most_common()]
-            LOGGER.warning(
-                "data.dev: %s labels that the training text does not have: %s. They count as wrong in the accuracy,"
-                " and are left out of the nll",
-                f"{n_words:,} word{'s have' if n_words > 1 else ' has'}",
-                first_few(names),
-            )
-        self.has_entities = are_bio(self.tokenizers.labels)
-        if self.has_entities:
-            warn_not_bio([*self.tokenizers.labels, *unknown], "data.dev")
-        sources, labels, ends = [], [], []
-        for words, wanted in zip(self.words, self.wanted, strict=True):
-            for window, _ in sentence_windows(words, tokenizer, max_length=max_length):
-                chosen = slice(window.labelled.start, window.labelled.stop)
-                room = max_length - len(tokenizer.end_ids)
-                encoded = in_a_row([ids[:room] for ids in words[chosen]])
-                sources.append([*encoded.ids, *tokenizer.end_ids])
-                labels.append([numbers.get(label, IGNORED) for label in wanted[chosen]])
-                ends.append(encoded.word_ends)
-        return EncodedCorpus.of(sources, labels, ends)
-
-    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
-        assert isinstance(model, Tagger)
-        logits = tag_words(
-            model,
-            self.words,
-            self.tokenizers.source,
-            pooling=model.pooling,
-            max_length=self.config.data.max_length,
-            device=self.device,
-            batch_tokens=self.config.decode.batch_tokens,
-            between=lambda n_sentences: between(),
-        )
-        labels = self.tokenizers.labels
-        predicted = [[labels[i] for i in logits_TC.argmax(dim=-1).tolist()] for logits_TC in logits]
-        f1 = entity_f1(predicted, self.wanted) if self.has_entities else None
-        return TagScores(nll, word_accuracy(predicted, self.wanted), f1, predicted)
-
-    def samples(self, scores: DevScores) -> Sequence[Sample]:
-        assert isinstance(scores, TagScores)
-        rows = islice(zip(self.text.sources, self.wanted, scores.predicted, strict=True), self.config.train.samples)
-        return [Sample(" ".join(split_words(source)), " ".join(w), " ".join(p)) for source, w, p in rows]
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (source_BS,)
-
-
-class LanguageModelValidator(Validator):
-    """Of a language model: the NLL alone."""
-
-    def encode(self, text: ParallelText) -> EncodedCorpus:
-        lines = [line for line in text.targets if line.strip()]
-        pairs: list[tuple[list[int], list[int]]] = [([], ids) for ids in _encode(self.tokenizers.target, lines)]
-        return _within(pairs, max_length=self.config.data.max_length)
-
-    def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
-        return DevScores(nll)
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (target_in_BT,)
-
-
-VALIDATORS: dict[Task, type[Validator]] = {
-    Task.translation: TranslationValidator,
-    Task.classification: ClassValidator,
-    Task.token_classification: TagValidator,
-    Task.language_model: LanguageModelValidator,
-}
-
-
 def dev_metrics(settings: TrainSettings) -> list[str]:
     """The metrics of dev translations by name: `train.metrics`, and that of `train.best_metric`."""
-    best = ranking_metric(settings, Task.translation)
+    best = ranking_metric(settings, TASKS["translation"])
     also = [] if best in (NLL, ACCURACY) else [best]
     return list(dict.fromkeys([*settings.metrics, *also]))
 
@@ -633,13 +462,14 @@ def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -
 
 
 def _chrf_decides(config: TrainConfig) -> str:
-    ranked = ranking_metric(config.train, Task.translation) == BLEU
+    ranked = ranking_metric(config.train, TASKS["translation"]) == BLEU
     more = ", which also decides on the best checkpoint, patience and the average" if ranked else ""
     return f"Dev scores are chrF until then{more}"
 
 
 def make_validator(config: TrainConfig, prepared: Prepared, device: torch.device) -> Validator:
-    return VALIDATORS[config.data.task](config, prepared, device)
+    validator: Validator = config.data.trained.validator(config, prepared, device)
+    return validator
 
 
 def perplexity(nll: float) -> float:
@@ -650,17 +480,17 @@ def encode_pairs(
     text: ParallelText, tokenizers: Tokenizers, *, max_length: int, truncate_source: bool = False
 ) -> EncodedCorpus:
     """The pairs as token ids with EOS, without those that are too long for training."""
-    sources, targets = _encode(tokenizers.source, text.sources), _encode(tokenizers.target, text.targets)
+    sources, targets = encoded_lines(tokenizers.source, text.sources), encoded_lines(tokenizers.target, text.targets)
     if truncate_source:
         n_end = len(tokenizers.source.end_ids)
         sources = [
             ids if len(ids) <= max_length else [*ids[: max_length - n_end], *tokenizers.source.end_ids]
             for ids in sources
         ]
-    return _within(list(zip(sources, targets, strict=True)), max_length=max_length)
+    return within_length(list(zip(sources, targets, strict=True)), max_length=max_length)
 
 
-def _within(pairs: Sequence[tuple[list[int], list[int]]], *, max_length: int) -> EncodedCorpus:
+def within_length(pairs: Sequence[tuple[list[int], list[int]]], *, max_length: int) -> EncodedCorpus:
     kept = [pair for pair in pairs if max(map(len, pair)) <= max_length]
     if len(kept) < len(pairs):
         n_long = len(pairs) - len(kept)
@@ -670,7 +500,7 @@ def _within(pairs: Sequence[tuple[list[int], list[int]]], *, max_length: int) ->
     return EncodedCorpus.of([source for source, _ in kept], [target for _, target in kept])
 
 
-def _encode(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
+def encoded_lines(tokenizer: Tokenizer, lines: Sequence[str]) -> list[list[int]]:
     return [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines, as_written=True)]
 
 

@@ -15,7 +15,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.data.transfer import to_device
 from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
-from transformer_cli.training.forward import Inputs
+from transformer_cli.models.inputs import Inputs
 
 Factors = Callable[[Tensor], Tensor]  # ids of one side, [L] -> what the embedding of each is multiplied by, [L]
 

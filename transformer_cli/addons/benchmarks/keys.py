@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from transformer_cli.config.checks import AUTO, REQUIRED
-from transformer_cli.config.data import Task
 from transformer_cli.config.fields import key
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
@@ -56,7 +55,7 @@ class BenchConfig(TrainConfig):
             raise ConfigError(
                 "train.max_tokens_per_microbatch=auto: a benchmark measures one given size. Give a number"
             )
-        if self.data.task is not Task.translation:
+        if not self.data.trained.translates:
             raise ConfigError(f"data={self.data.name}: a benchmark translates. Choose parallel text")
         if self.train.sharding is not Sharding.none:
             raise ConfigError(

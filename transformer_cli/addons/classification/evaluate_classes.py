@@ -6,8 +6,9 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.labels import without_blank
@@ -23,8 +24,8 @@ from transformer_cli.evaluation.usable import single_answer
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.models.transformer import Model
 from transformer_cli.training.result import TrainResult
 
 
@@ -49,7 +50,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
 
 def report_training(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float], str]:
+) -> tuple[dict[str, float | None], str]:
     """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
@@ -62,7 +63,7 @@ def report_training(
     )
     save(predicted, saved_as, "save the classes", may_replace=True)
     found = report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
-    scores = {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
+    scores: dict[str, float | None] = {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
     return scores, single_answer(predicted, test.references[0])
 
 
@@ -88,7 +89,7 @@ def report(
 
 def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: BatchTokens) -> list[str]:
     """The class of each sentence; none is blank."""
-    reader = Reader(model.build_as(Classifier, device), model, device=device, batch_tokens=batch_tokens)
+    reader = Reader(model.build_as(Model, device), model, device=device, batch_tokens=batch_tokens)
     answers = [logits_C for logits_C in reader.read(test.sources) if logits_C is not None]
     assert len(answers) == len(test.sources)
     reader.unknown.warn(where=f"{test.name}: ")
@@ -106,7 +107,7 @@ def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
     if not Path(name).exists():
         raise DataError(f"{name}: no such file. Check --source")
     columns = [0, 1, 2] if model.config.n_segments == 2 else []
-    data = DataConfig(source_lang="text", target_lang="label", task=Task.classification, test=name, columns=columns)
+    data = DataConfig(source_lang="text", target_lang="label", task="classification", test=name, columns=columns)
     text = load_text(data, "test")
     assert text is not None
     return labelled(Path(name).name, text, model, where=name)
@@ -119,7 +120,7 @@ def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Tes
 
 
 def check_classes(model: ModelFile, data: DataConfig) -> None:
-    if data.task is not Task.classification:
+    if data.trained.text is not TextKind.labelled_lines:
         raise ConfigError(f"data={data.name}: has no classes, but this is a classifier. Choose another corpus")
     if data.n_texts != model.config.n_segments:
         what, it = ("pairs of texts", "single texts") if data.n_texts == 2 else ("single texts", "pairs of texts")

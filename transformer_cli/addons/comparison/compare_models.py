@@ -9,7 +9,6 @@ from transformer_cli.addons.comparison.measure import Background, TestText
 from transformer_cli.addons.comparison.results import System
 from transformer_cli.addons.comparison.runs import flat, read_curves
 from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
-from transformer_cli.commands.evaluate.run import translate
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.tags import languages_of, tags_in
 from transformer_cli.data.lines import Lines
@@ -28,6 +27,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
+from transformer_cli.tasks.evaluate_translations import translate
 
 MOST_LINES = 500_000  # of a training text in which words are counted, spread over all of it
 

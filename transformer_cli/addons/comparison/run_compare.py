@@ -14,7 +14,6 @@ from transformer_cli.addons.comparison.report import as_dict, text_lines
 from transformer_cli.addons.comparison.results import Comparison, System
 from transformer_cli.addons.comparison.systems import is_model, read_translations, short_names
 from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
-from transformer_cli.config.data import Task
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -123,7 +122,7 @@ def test_of_files(config: CompareConfig, files: dict[str, Lines]) -> tuple[TestT
             language_of_file((reference_files(config) or [""])[0]),
         )
     elif config.data is not None:
-        if config.data.task is not Task.translation:
+        if not config.data.trained.translates:
             raise ConfigError(f"data={config.data.name}: has no translations. Choose parallel text")
         text = raw_test_set(config.data)
         sources = [split_tags(line, config.data.all_tags)[1] for line in text.sources]

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from transformer_cli.config.data import Task
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
@@ -47,7 +47,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
 
 def report_training(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float], str]:
+) -> tuple[dict[str, float | None], str]:
     """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
@@ -55,7 +55,10 @@ def report_training(
     test = TestText(f"{config.data.name}.test", prepared.test.targets)
     model = read_model(result.model_path)
     found = report(result.model_path, model, test, device, decode=config.decode)
-    scores = {"test perplexity/token": found.perplexity_per_token, "test perplexity/word": found.perplexity_per_word}
+    scores: dict[str, float | None] = {
+        "test perplexity/token": found.perplexity_per_token,
+        "test perplexity/word": found.perplexity_per_word,
+    }
     return scores, ""
 
 
@@ -107,9 +110,9 @@ def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Tes
     """The test set of `data=`, or of the text that the model was trained on."""
     data = own_corpus(model, path) if config.data is None else config.data
     kept = kept_test([model], path) if config.data is None else None
-    if data.task is not Task.language_model:
+    if data.trained.text is not TextKind.plain:
         raise ConfigError(
-            f"data={data.name}: is for data.task={data.task.name}, and this is a language model. Give --source FILE,"
+            f"data={data.name}: is for data.task={data.task}, and this is a language model. Give --source FILE,"
             " or add data=text data.test=FILE"
         )
     return TestText(f"{data.name}.test", load_test(data, [model], kept).targets)

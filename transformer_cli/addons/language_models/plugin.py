@@ -1,7 +1,9 @@
 """What this add-on brings."""
 
 from transformer_cli.addons.language_models.keys import GenerateConfig
+from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.command import Command, register
+from transformer_cli.config.tasks import TASKS
 
 
 def _run(config: GenerateConfig) -> None:
@@ -27,3 +29,4 @@ register(
         },
     )
 )
+TASKS.register("language_model")(LanguageModelling())

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, prepared_of
@@ -74,7 +75,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
 
 def report_training(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float], str]:
+) -> tuple[dict[str, float | None], str]:
     """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
@@ -86,7 +87,7 @@ def report_training(
     save(lines_of(predicted), saved_as, "save the tags", may_replace=True)
     baseline = baseline_of(prepared, test, ids)
     found = report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
-    scores = {f"test {name}": score for name, score in found.scores().items()}
+    scores: dict[str, float | None] = {f"test {name}": score for name, score in found.scores().items()}
     return scores, single_answer(list(chain(*predicted)), list(chain(*test.wanted)))
 
 
@@ -157,9 +158,7 @@ def own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
     if not Path(name).exists():
         raise DataError(f"{name}: no such file. Check --source")
     columns = trained_columns(model.data, is_conllu_wanted=is_conllu(name))
-    data = DataConfig(
-        source_lang="text", target_lang="label", task=Task.token_classification, test=name, columns=columns
-    )
+    data = DataConfig(source_lang="text", target_lang="label", task="token_classification", test=name, columns=columns)
     text = load_text(data, "test")
     assert text is not None
     return WordTest.of(Path(name).name, text)
@@ -172,5 +171,5 @@ def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Wor
 
 
 def check_labels_of_words(data: DataConfig) -> None:
-    if data.task is not Task.token_classification:
+    if data.trained.text is not TextKind.labelled_words:
         raise ConfigError(f"data={data.name}: has no labels of words, but this is a tagger. Choose another corpus")

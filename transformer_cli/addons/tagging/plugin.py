@@ -1,7 +1,9 @@
 """What this add-on brings."""
 
 from transformer_cli.addons.tagging.keys import TagConfig
+from transformer_cli.addons.tagging.task import Tagging
 from transformer_cli.command import Command, register
+from transformer_cli.config.tasks import TASKS
 
 
 def _run(config: TagConfig) -> None:
@@ -20,3 +22,4 @@ register(
         input_hint="Give the text on standard input, or a file with --input",
     )
 )
+TASKS.register("token_classification")(Tagging())

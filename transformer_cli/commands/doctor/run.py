@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from transformer_cli.commands.doctor.keys import DoctorConfig
-from transformer_cli.config.data import Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.findings import Level, Report
 from transformer_cli.data.checks.text import check_text
@@ -76,7 +75,7 @@ def examine(
     Parallel text is checked too; for another task than translation, only the updates are.
     """
     report = Report()
-    is_parallel = config.data.task is Task.translation
+    is_parallel = config.data.trained.translates
     names = ("text", "vocabulary", "training") if is_parallel else ("training",)
     *of_text, updates = (report.section(name) for name in names)
     LOGGER.info("trying the largest batch and a few updates on %s", device)

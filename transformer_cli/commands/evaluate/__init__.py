@@ -5,7 +5,7 @@ from transformer_cli.config.evaluate import EvaluateConfig
 
 
 def _run(config: EvaluateConfig) -> None:
-    from transformer_cli.commands.evaluate.hypotheses import run
+    from transformer_cli.commands.evaluate.run import run
 
     run(config)
 

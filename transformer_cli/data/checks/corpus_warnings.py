@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import language_of
+from transformer_cli.config.tasks import Task, TextKind
 from transformer_cli.data.checks.findings import percent
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
@@ -26,10 +27,10 @@ from transformer_cli.errors import quoted
 SAMPLE = 2_000  # pairs of a split by which its languages are judged
 
 _SAME = {
-    Task.translation: ("training pairs have a source sentence of it", "with the same translation"),
-    Task.classification: ("training lines have a sentence of it", "with the same label"),
-    Task.token_classification: ("training sentences are sentences of it", "with the same labels"),
-    Task.language_model: ("training lines are lines of it", "the same"),
+    TextKind.parallel: ("training pairs have a source sentence of it", "with the same translation"),
+    TextKind.labelled_lines: ("training lines have a sentence of it", "with the same label"),
+    TextKind.labelled_words: ("training sentences are sentences of it", "with the same labels"),
+    TextKind.plain: ("training lines are lines of it", "the same"),
 }
 
 
@@ -44,9 +45,9 @@ class Leak:
     text: str = ""
 
     def sentence(self, task: Task) -> str:
-        what, same = _SAME[task]
+        what, same = _SAME[task.text]
         text = self.text.replace(SEPARATOR, " ")  # between words
-        also = f" ({self.n_same_target:,} {same})" if task is not Task.language_model else ""
+        also = f" ({self.n_same_target:,} {same})" if task.text is not TextKind.plain else ""
         return (
             f"data.{self.split}: {self.n_pairs:,} {what}{also}, such as line {self.line:,}, {quoted(text, 60)}:"
             " its scores will be too good. Remove them from data.train"
@@ -80,14 +81,14 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
             sample.targets.append(target)
         text = split_tags(line, tags)[1]
         counted.count(text, target)
-        if config.task.has_labels:
-            labels.update([target] if config.task is Task.classification else split_words(target))
+        if config.trained.has_labels:
+            labels.update([target] if config.trained.text is TextKind.labelled_lines else split_words(target))
         key = key_of(text)
         for split, lines in known.items():
             if key in lines:
                 _count(leaks[split], key, lines[key][0], same=canonical(target) in lines[key][1])
     found = CorpusWarnings([leak for leak in leaks.values() if leak.n_pairs], n_read=list(train.text.sizes))
-    if config.task is Task.translation:
+    if config.trained.translates:
         texts = {
             f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // SAMPLE)) for split, text in held.items()
         }
@@ -95,7 +96,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         found.direction += _tokenized({"data.train": sample, **texts})
         found.direction += counted.faults(_without_tags(sample, config), config)
     if labels:
-        found.direction += label_faults(labels, of_lines=config.task is Task.classification)
+        found.direction += label_faults(labels, of_lines=config.trained.text is TextKind.labelled_lines)
     return found
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.options import checked_options
+from transformer_cli.config.tasks import Task, TextKind, all_tasks
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import ConfigError
@@ -15,10 +16,10 @@ Split = Literal["train", "dev", "test"]
 Pair = tuple[str, str]  # source and target
 
 _EXAMPLES = {
-    Task.translation: "two text files, as in data.train=[corpus.en,corpus.de]",
-    Task.classification: "a table of label<TAB>text, as in data.train=train.tsv",
-    Task.token_classification: "a file with a word and its label a line, as in data.train=train.conll",
-    Task.language_model: "a text file, as in data.train=corpus.txt",
+    TextKind.parallel: "two text files, as in data.train=[corpus.en,corpus.de]",
+    TextKind.labelled_lines: "a table of label<TAB>text, as in data.train=train.tsv",
+    TextKind.labelled_words: "a file with a word and its label a line, as in data.train=train.conll",
+    TextKind.plain: "a text file, as in data.train=corpus.txt",
 }
 
 
@@ -56,16 +57,16 @@ class Reader:
     """
 
     version: ClassVar[int] = 1  # to be raised when the same files would give other pairs
-    tasks: ClassVar[frozenset[Task]] = frozenset(Task)
+    texts: ClassVar[frozenset[TextKind]] = frozenset(TextKind)  # what its files may hold, of which data.task reads one
 
     def __init__(self, config: DataConfig) -> None:
         """Raises ConfigError if the config has options that the format does not have, or another task."""
         self.config = config
         self.options = checked_options(READERS, reader_name(config), config.options)
         name = f"data.reader={config.reader}" if config.reader else f"data={config.name}"
-        if config.task not in self.tasks:
-            tasks = " and ".join(task.name for task in self.tasks)
-            raise ConfigError(f"data.task={config.task.name}: {name} is for {tasks}. Choose another reader")
+        if config.trained.text not in self.texts:
+            tasks = " and ".join(task.name for task in all_tasks() if task.text in self.texts)
+            raise ConfigError(f"data.task={config.task}: {name} is for {tasks}. Choose another reader")
 
     def check(self) -> None:
         """Raise ConfigError for settings without effect. Files are there already."""
@@ -81,7 +82,7 @@ class Reader:
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         """The corpora among the files that the config names at `key`: by default, each file is one."""
-        files = [find_file(name, self.config, key=key) for name in file_names(names, key=key, task=self.config.task)]
+        files = [find_file(name, self.config, key=key) for name in file_names(names, key=key, task=self.config.trained)]
         return [Corpus((file,), self.pairs, self.warnings) for file in files]
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
@@ -108,7 +109,7 @@ def reader_name(config: DataConfig) -> str:
 
 
 def no_names(key: str, task: Task) -> ConfigError:
-    return ConfigError(f"{key}: not set. Name {_EXAMPLES[task]}")
+    return ConfigError(f"{key}: not set. Name {_EXAMPLES[task.text]}")
 
 
 def file_names(names: object, *, key: str, task: Task) -> list[str]:
@@ -116,5 +117,5 @@ def file_names(names: object, *, key: str, task: Task) -> list[str]:
     found = [names] if isinstance(names, str) else names
     if isinstance(found, list | tuple) and found and all(isinstance(name, str) and name for name in found):
         return list(found)
-    example = f"two, as in {key}=[corpus.en,corpus.de]" if task is Task.translation else _EXAMPLES[task]
+    example = f"two, as in {key}=[corpus.en,corpus.de]" if task.translates else _EXAMPLES[task.text]
     raise ConfigError(f"{key}={names}: names no files. Name {example}")

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
 from transformer_cli.errors import ConfigError
@@ -34,7 +35,7 @@ def _demo_fr_en(split: Split) -> list[Pair]:
 
 @READERS.register("builtin")
 class Builtin(Reader):
-    tasks = frozenset({Task.translation})
+    texts = frozenset({TextKind.parallel})
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)

@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import cache
 from itertools import islice
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data import archive
 from transformer_cli.data.compression import ByteSource
 from transformer_cli.data.corpus_files import CorpusFile, candidates, exists
@@ -31,7 +32,7 @@ Row = Callable[[str], Pair | str]  # the pair of a line, source first, or what i
 class Columns(Reader):
     """Each file is a table; classification reads the label first, and gives pairs of text and label."""
 
-    tasks = frozenset({Task.translation, Task.classification})
+    texts = frozenset({TextKind.parallel, TextKind.labelled_lines})
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)
@@ -49,7 +50,7 @@ class Columns(Reader):
         if (header := self._header(lines)) is not None:
             how = "" if self.config.header else "; data.header=false keeps it"
             yield f"{lines.name}: the first row is a header and was left out: {_shown(header)}{how}"
-        if self.config.task is Task.classification and not self.config.columns:
+        if self.config.trained.text is TextKind.labelled_lines and not self.config.columns:
             yield from _third_column(self._first_rows(lines), lines.name)
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
@@ -74,7 +75,7 @@ class Columns(Reader):
         columns = config.columns[:2] or [0, 1]
         fields = [header[column] for column in columns if column < len(header)]
         source, target = config.source_lang, config.target_lang
-        is_pair = config.task is Task.translation and len(fields) == 2
+        is_pair = config.trained.translates and len(fields) == 2
         if is_pair and is_exchanged(fields[0], fields[1], source, target):
             raise DataError(
                 f"{name}:1: the columns are {_shown(fields)}, but the first is read as data.source_lang={source}."
@@ -159,7 +160,7 @@ def _are_rows(lines: Sequence[bytes]) -> bool:
 
 
 def _row_parser(config: DataConfig) -> Row:
-    if config.task is Task.classification:
+    if config.trained.text is TextKind.labelled_lines:
         return _labelled_columns(config.columns) if config.columns else _labelled
     columns = config.columns[::-1] if config.is_swapped else config.columns
     if columns:
@@ -169,7 +170,8 @@ def _row_parser(config: DataConfig) -> Row:
 
 def _check_columns(rows: Sequence[Sequence[str]], name: str, config: DataConfig) -> None:
     """Raise DataError if most rows, not only a few, have other columns than the config selects."""
-    if not rows or (config.task is Task.classification and not config.columns):  # there, all after a tab is text
+    is_label_and_text = config.trained.text is TextKind.labelled_lines and not config.columns
+    if not rows or is_label_and_text:  # there, all after a tab is text
         return
     [(n_columns, _)] = Counter(map(len, rows)).most_common(1)
     example = next(row for row in rows if len(row) == n_columns)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import READERS, Pair, Reader
 from transformer_cli.data.words import join_words
@@ -69,7 +70,7 @@ def fields_of(line: str) -> list[str]:
 class Conll(Reader):
     """Sentences of words with labels. Rows are divided by tabs or spaces."""
 
-    tasks = frozenset({Task.token_classification})
+    texts = frozenset({TextKind.labelled_words})
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.key_help import shown
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
@@ -35,21 +36,21 @@ class Files(Reader):
         given = [f"data.{name}={shown(value)}" for name, value in keys.items() if value not in (None, [])]
         if not given:
             return
-        is_text = config.task not in Columns.tasks and given[-1].partition("=")[0] != "data.columns"
+        is_text = config.trained.text not in Columns.texts and given[-1].partition("=")[0] != "data.columns"
         if is_text or all(len(corpus.files) == 2 for split in SPLITS for corpus in self.corpora(split) or ()):
             raise ConfigError(f"{given[-1]}: no table is named, but other files. Leave it out")
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         config = self.config
-        if config.task is Task.language_model:
+        if config.trained.text is TextKind.plain:
             return Plain(config).group(names, key=key)
-        if config.task is Task.token_classification:
+        if config.trained.text is TextKind.labelled_words:
             return Conll(config).group(names, key=key)
-        if config.task is Task.classification:
+        if config.trained.text is TextKind.labelled_lines:
             return Columns(config).group(names, key=key)
         if isinstance(names, str) and not names.startswith(NAMED) and not is_table(names, config):
             names = files_of_prefix(names, config, key=key)
-        found = file_names(names, key=key, task=config.task)
+        found = file_names(names, key=key, task=config.trained)
         is_alone = len(found) == 1
         tables, parallel = Columns(config), Parallel(config)
         corpora: list[Corpus] = []

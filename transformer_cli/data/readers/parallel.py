@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from transformer_cli.config.data import DataConfig, Task
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import languages_of
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, file_names
@@ -19,12 +20,12 @@ _NOT_LANGUAGES = (".gz", ".sgm", ".xml", ".txt")  # endings that follow the lang
 class Parallel(Reader):
     """A list of files, source and target in turn, or a prefix to which the languages are added."""
 
-    tasks = frozenset({Task.translation})
+    texts = frozenset({TextKind.parallel})
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         if isinstance(names, str):
             names = files_of_prefix(names, self.config, key=key)
-        rest = iter(file_names(names, key=key, task=self.config.task))
+        rest = iter(file_names(names, key=key, task=self.config.trained))
         return [self.corpus(name, next(rest, None), key=key) for name in rest]
 
     def corpus(self, name: str, other: str | None, *, key: str) -> Corpus:

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from transformer_cli.config.data import Task
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import READERS, Pair, Reader
 
 
 @READERS.register("plain")
 class Plain(Reader):
-    tasks = frozenset({Task.language_model})
+    texts = frozenset({TextKind.plain})
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         [lines] = files

@@ -1,0 +1,44 @@
+"""The task of classification: a label for each line."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import ACCURACY, Task, TextKind
+from transformer_cli.config.train import TrainConfig
+
+
+class Classification(Task):
+    """A line gets a class, or a pair of texts does."""
+
+    text, model, what, command = TextKind.labelled_lines, "classifier", "a classifier", "classify"
+    also_from = ("transformer",)
+    metric, unit = ACCURACY, "sentences"
+    most_epochs, fewest_updates = 12, 300
+
+    def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
+        from transformer_cli.addons.classification.validator import ClassValidator
+
+        return ClassValidator(config, prepared, device)
+
+    def evaluate(self, config: EvaluateConfig, opened: Any, device: Any) -> None:
+        from transformer_cli.addons.classification.evaluate_classes import run
+
+        run(config, opened.models, opened.paths, device)
+
+    def report(
+        self, config: TrainConfig, prepared: Any, result: Any, device: Any
+    ) -> tuple[dict[str, float | None], str]:
+        from transformer_cli.addons.classification.evaluate_classes import report_training
+
+        return report_training(config, prepared, result, device)
+
+    def evaluate_files(self, config: EvaluateConfig, hypotheses: Sequence[Any]) -> None:
+        from transformer_cli.addons.classification.score_labels import score_labels
+
+        (lines,) = hypotheses
+        score_labels(config, lines)
+
+    def next_commands(self, config: TrainConfig, which: str) -> Iterator[str]:
+        of_pairs = "pairs.txt    (first<TAB>second on each line)" if config.data.n_texts == 2 else "lines.txt"
+        yield f"tfm classify{which} < {of_pairs}"

@@ -1,0 +1,112 @@
+"""The registry of tasks: what a model is trained for, and so what its corpora hold and what is done with it.
+
+A task is one object. Its facts are read by the config, the readers of corpora and the training; its methods import
+their work when they are called, so that no torch is needed to name a task.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Any, ClassVar
+
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry, is_ours, place_of
+
+NLL = "nll"  # nats per target token of the dev set, for every task
+ACCURACY = "accuracy"  # of the dev set, in percent: of sentences or words that get labels
+BLEU = "bleu"  # of dev translations; chrF where BLEU cannot be computed
+
+
+class TextKind(Enum):
+    """What the files of a corpus hold."""
+
+    parallel = "parallel"  # a text and its translation
+    labelled_lines = "labelled_lines"  # label<TAB>text
+    labelled_words = "labelled_words"  # CoNLL columns: a word and its label a line
+    plain = "plain"  # text
+
+
+class Task:
+    """What is trained. A subclass is registered, as `TASKS.register("mine")(MyTask())`, under its value of data.task.
+
+    The methods get the config of the command, and raise TfmError.
+    """
+
+    name = ""  # as it is registered
+    text: ClassVar[TextKind] = TextKind.parallel
+    model: ClassVar[str] = "transformer"  # entry of the model registry, and the kind of its models
+    what: ClassVar[str] = "a translator"  # what a model is called
+    command: ClassVar[str] = "translate"  # that a model is for
+    also_from: ClassVar[tuple[str, ...]] = ()  # other kinds of models that training can begin with
+    metric: ClassVar[str] = NLL  # that ranks checkpoints by default
+    counted: ClassVar[str] = "tokens"  # what train.tokens_per_update counts
+    unit: ClassVar[str] = "tokens"  # that has one target
+    most_epochs: ClassVar[int] = 50
+    fewest_updates: ClassVar[int] = 1000
+
+    @property
+    def translates(self) -> bool:
+        return self.text is TextKind.parallel
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether an encoder alone is trained, with labels for its targets."""
+        return self.text in (TextKind.labelled_lines, TextKind.labelled_words)
+
+    def validator(self, config: Any, prepared: Any, device: Any) -> Any:
+        """The `training.validation.Validator` of a run."""
+        raise self._lacks("validator")
+
+    def evaluate(self, config: Any, opened: Any, device: Any) -> None:
+        """Print the scores of the `decoding.opening.Opened` models, for `tfm evaluate`."""
+        raise self._lacks("evaluate")
+
+    def report(self, config: Any, prepared: Any, result: Any, device: Any) -> tuple[dict[str, float | None], str]:
+        """Print the scores of the test set at the end of `tfm train`.
+
+        Returns them by name, and why the model is not usable yet, or nothing.
+        """
+        raise self._lacks("report")
+
+    def evaluate_files(self, config: Any, hypotheses: Sequence[Any]) -> None:
+        """Print the scores of files of outputs, for `tfm evaluate --hypotheses`."""
+        raise self._lacks("evaluate_files")
+
+    def next_commands(self, config: Any, which: str) -> Iterator[str]:
+        """The commands for what people do next with a model; `which` names it, where that is needed."""
+        yield f"tfm {self.command}{which}"
+
+    def _lacks(self, method: str) -> ConfigError:
+        return ConfigError(
+            f"data.task={self.name}: its {type(self).__name__} has no `{method}`. Define it, or name ours"
+        )
+
+
+def _adopted(name: str, entry: Any) -> Task:
+    if not isinstance(entry, Task):
+        raise ConfigError(f"{place_of(entry)}: a task is an object of a subclass of Task. Correct it")
+    entry.name = name
+    return entry
+
+
+TASKS: Registry[Task] = Registry("task", adopt=_adopted)
+
+
+def all_tasks() -> list[Task]:
+    return [TASKS[name] for name in TASKS.names()]
+
+
+def our_kinds() -> set[str]:
+    """The kinds of models that are no plugin's."""
+    return {task.model for task in all_tasks() if is_ours(task)}
+
+
+def task_of_model(kind: str, data: Mapping[str, Any]) -> Task:
+    """The task of a model of this kind: the one that its corpus names, where that trains such models, or ours.
+
+    Raises ConfigError for a kind that no task has.
+    """
+    suited = [task for task in all_tasks() if task.model == kind]
+    if not suited:
+        raise ConfigError(f"models of the kind `{kind}`: no task has them. Register one in TASKS, or name its plugin")
+    named = [task for task in suited if task.name == data.get("task")]
+    return (named or sorted(suited, key=lambda task: not is_ours(task)))[0]

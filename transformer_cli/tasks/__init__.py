@@ -1,0 +1,1 @@
+"""What the translator is trained for: translation. Other tasks are add-ons."""
