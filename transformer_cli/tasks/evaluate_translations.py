@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.shared import TORCH
 from transformer_cli.config.tags import tags_in
 from transformer_cli.config.tasks import BLEU
 from transformer_cli.config.train import TrainConfig
@@ -19,7 +20,6 @@ from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.engines import TORCH
 from transformer_cli.decoding.opening import Opened
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator

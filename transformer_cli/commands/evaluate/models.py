@@ -14,7 +14,7 @@ def evaluate_models(config: EvaluateConfig) -> None:
     opened = open_models(
         config.checkpoint,
         runs=config.runs,
-        engine=config.engine and config.engine.name,
+        engine=config.engine and config.engine,
         decode=config.decode,
         kinds=[task.model for task in all_tasks()],
     )
