@@ -170,7 +170,7 @@ def test_scores_of_evaluate_are_read(tmp_path: Path) -> None:
         read_scores(tmp_path / "none")
 
 
-def test_an_older_model_file_has_a_card() -> None:
+def test_a_golden_model_file_has_a_card() -> None:
     for file in sorted(FOLDER.glob("*.safetensors")):
         found = model_facts(file)
         assert found["parameters"] == sum(weight.numel() for weight in read_model(file).weights.values())

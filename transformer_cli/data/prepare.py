@@ -183,8 +183,6 @@ def _key(
         options["options"] = options_that_affect("text", READERS, config.reader, config.options)
     if _is_mixed(config):
         options[_PARTS] = True
-    if config.bidirectional:
-        options[_CHUNKS] = True  # which older versions did not write
     if tokenizers is not None:
         options["tokenizer"] = tokenizers.source.sha256
         if not tokenizers.joint:
