@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig, DecodePrecision, LengthNormalization
+from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.shared import TORCH
 from transformer_cli.decoding.search import SEARCHES
 
@@ -57,7 +58,7 @@ def changed_options(decode: DecodeConfig) -> dict[str, Any]:
     default = DecodeConfig(length_penalty=LENGTH_PENALTY)
     decode = replace(decode, length_penalty=decode.alpha)
     values = {field.name: getattr(decode, field.name) for field in fields(decode)}
-    unnamed = ("search", "batch_tokens", *SIZES)
+    unnamed = ("search", *SIZES, *keys_that_affect(DecodeConfig, "speed"))
     if decode.precision is DecodePrecision.fp32:
         del values["precision"]
     return {name: value for name, value in values.items() if value != getattr(default, name) and name not in unnamed}
