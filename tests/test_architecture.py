@@ -152,7 +152,6 @@ def hidden_imports(tree: ast.AST) -> set[str]:
 def test_no_module_is_named_in_a_text_but_where_all_are_found() -> None:
     found = {name_of(path): hidden_imports(ast.parse(path.read_text(encoding="utf-8"))) for path in MODULES}
     assert {name: texts for name, texts in found.items() if texts}.keys() == {
-        "__init__",  # the API, whose import takes a second, when one of its names is first used
         "registry",  # the commands, and the plugin module of each add-on
         # Programs that are measured, each in a process of its own.
         *("addons.benchmarks.decoding", "addons.benchmarks.startup", "addons.benchmarks.training"),
