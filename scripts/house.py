@@ -26,8 +26,9 @@ def modules() -> dict[str, Path]:
 
 
 def imported_modules(path: Path, names: Iterable[str]) -> set[str]:
-    """Modules of ours, of those `names`, that `path` imports at its top, within a function, or by a string."""
-    found, ours = set(), PACKAGE.name
+    """Modules of ours, of those `names`, that `path` imports, at its top or within a function."""
+    found: set[str] = set()
+    ours = PACKAGE.name
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{path}: relative import"
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == ours:
@@ -37,16 +38,6 @@ def imported_modules(path: Path, names: Iterable[str]) -> set[str]:
                 found.add(full if full in names else module or "__init__")
         elif isinstance(node, ast.Import):
             found |= {a.name.removeprefix(f"{ours}.") for a in node.names if a.name.startswith(f"{ours}.")}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
-            "import_module",
-            "__import__",
-        ):
-            found |= {
-                one.value.partition(":")[0].removeprefix(f"{ours}.")
-                for argument in node.args
-                for one in ast.walk(argument)
-                if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value.startswith(f"{ours}.")
-            }
     return found - {name_of(path)}
 
 
