@@ -10,6 +10,7 @@ from itertools import combinations
 
 import pytest
 
+from tests.each import each
 from tests.toy_comparison import NAMES, toy_comparison
 from transformer_cli.addons.comparison.charts import line_chart, ticks
 from transformer_cli.addons.comparison.page import render
@@ -257,8 +258,8 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
-@pytest.mark.parametrize("other", TEXTS)
+@each("text", TEXTS)
+@each("other", TEXTS)
 def test_both_sides_without_marks_are_the_inputs_and_share_what_is_unmarked(text: str, other: str) -> None:
     stretches = mark_differences(text, other, ["a hat"])
     assert ["".join(one.text for one in side) for side in stretches] == [text, other]

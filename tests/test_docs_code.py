@@ -20,6 +20,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.docs_code import BLOCKS, PAGES, Block, blocks_of, write_files_of
+from tests.each import each
 from tests.forked import run
 from tests.test_readme import printed_commands
 from tests.toy_run import model_file, packed
@@ -225,7 +226,7 @@ def test_there_is_a_page_that_quotes_where_a_value_is_from() -> None:
     assert ORIGINS
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each("page", PAGES)
 def test_a_page_tells_to_install_from_the_checkout_and_extras_that_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"transformer[-_]cli\[", text), "no index has the package"

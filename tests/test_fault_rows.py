@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.conftest import ROOT
+from tests.each import each
 
 
 class Row(NamedTuple):
@@ -166,7 +167,7 @@ def test_the_matrix_has_112_rows() -> None:
     assert [sum(row[0] == group for row in ROWS) for group in "ABCDEF"] == [27, 19, 21, 22, 10, 13]
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each("name", ROWS)
 def test_each_row_has_a_test_or_is_listed_as_open(name: str) -> None:
     assert (name in found()) != (name in OPEN), ROWS[name]
 

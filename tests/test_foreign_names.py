@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from transformer_cli.cli import main
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.foreign_names import FOREIGN_NAMES, our_key
@@ -60,7 +61,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize(("name", "key"), NAMES.items())
+@each("name, key", NAMES.items())
 def test_a_name_of_another_toolkit_is_answered_with_our_key(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, key: str
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from tests.marked import MARK, in_order, marked, reversed_order, unmarked
 from tests.test_markup_properties import translated
 from transformer_cli.addons.documents.document import parse, translate_document
@@ -37,8 +38,8 @@ def texts_of(document: str, format_name: str) -> list[str]:
     return [unit.text for unit in parse(document, format_name).units]
 
 
-@pytest.mark.parametrize(("markup", "texts"), list(product(SIDE_BY_SIDE.values(), TEXTS)))
-@pytest.mark.parametrize("format_name", ["html", "xml"])
+@each("markup, texts", list(product(SIDE_BY_SIDE.values(), TEXTS)))
+@each("format_name", ["html", "xml"])
 def test_texts_side_by_side_are_apart_for_the_model_and_stay_as_they_are_in_the_document(
     format_name: str, markup: str, texts: tuple[str, str]
 ) -> None:

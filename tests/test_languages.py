@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.each import each
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.languages import reads_like
@@ -24,7 +25,7 @@ uz uzb, vi vie, yi yid, zh zho chi
 PAIRS = [(code, entry.split()[0]) for entry in ISO_639_2.split(",") for code in entry.split()]
 
 
-@pytest.mark.parametrize(("code", "expected"), PAIRS, ids=[code for code, _ in PAIRS])
+@each("code, expected", PAIRS)
 def test_a_code_of_three_letters_is_that_of_two(code: str, expected: str) -> None:
     for written in (code, code.upper(), f"{code}_Latn", f"{code}-XX"):
         assert iso_639_1(written) == expected

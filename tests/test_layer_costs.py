@@ -32,6 +32,7 @@ from scripts.layer_costs.kinds import (
 from scripts.layer_costs.plot import draw
 from scripts.layer_costs.report import BOTH, CLOCKS, WAYS, report
 from scripts.layer_costs.settings import Settings, parsed
+from tests.each import each
 from transformer_cli.addons.benchmarks.report import WIDTH
 from transformer_cli.addons.benchmarks.timing import in_turn
 from transformer_cli.models.attention import SelfAttention
@@ -58,8 +59,8 @@ def band(n: int, window: int) -> Tensor:
     return torch.tensor([[abs(query - key) <= window // 2 for key in range(n)] for query in range(n)])
 
 
-@pytest.mark.parametrize("length", [1, 2, 7, 31, 32, 33, 64, 65, 100])
-@pytest.mark.parametrize("window", [1, 2, 3, 16, 63, 70, 300])
+@each("length", [1, 2, 7, 31, 32, 33, 64, 65, 100])
+@each("window", [1, 2, 3, 16, 63, 70, 300])
 def test_restricted_attention_is_full_attention_with_a_band(length: int, window: int) -> None:
     torch.manual_seed(length)
     n_sentences, n_heads, width = 2, 3, 8

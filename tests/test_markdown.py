@@ -8,6 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
+from tests.each import each
 from tests.test_commonmark import parts, render, swapped, swapped_and_reversed, swapped_words, without_order
 from tests.test_markup_properties import echo, translated
 from transformer_cli.addons.documents.document import parse, translate_document, translate_documents
@@ -83,8 +84,8 @@ def test_blocks_that_others_have_added_to_commonmark_are_kept(markdown: str, exp
 # ---- Links
 
 
-@pytest.mark.parametrize(
-    ("link", "expected"),
+@each(
+    "link, expected",
     [
         ("[The page]", "[PAGE tHE][The page]"),
         ("[The page][]", "[PAGE tHE][The page]"),
@@ -97,7 +98,7 @@ def test_blocks_that_others_have_added_to_commonmark_are_kept(markdown: str, exp
         ("[![The page]](b)", "[![PAGE tHE][The page]](b)"),
     ],
 )
-@pytest.mark.parametrize("around", ["{}", "## {}", "- {}", "> {}", "| {} |\n|---|", "A text with {} in it.", "{}\n==="])
+@each("around", ["{}", "## {}", "- {}", "> {}", "| {} |\n|---|", "A text with {} in it.", "{}\n==="])
 def test_a_link_keeps_its_target_by_whatever_name(link: str, expected: str, around: str) -> None:
     definitions = "\n\n[the page]: /a\n[*the* page]: /b\n"
     found = reversed_text(around.format(link) + definitions)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tests.each import each
 from tests.test_commonmark import Part, parts, swapped, swapped_and_reversed, swapped_words, without_order
 from tests.test_markdown import reversed_text, texts_of, with_tables
 from tests.test_markup_properties import echo, translated
@@ -26,9 +27,9 @@ def without_tags(markdown: str) -> str:
     return TAG.sub(lambda match: f"{{{TEMPLATE_TAGS.index(match[0])}}}", markdown)
 
 
-@pytest.mark.parametrize("tag", TEMPLATE_TAGS)
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
-@pytest.mark.parametrize(
+@each("tag", TEMPLATE_TAGS)
+@each("line_end", ["\n", "\r\n"])
+@each(
     "markdown",
     [
         "See [the page](TAG) now.\n",
@@ -49,8 +50,8 @@ def test_a_template_tag_is_one_word_in_links_titles_and_tables(markdown: str, li
         assert found.flags["kept"] == 0
 
 
-@pytest.mark.parametrize(
-    ("markdown", "texts"),
+@each(
+    "markdown, texts",
     [
         ('One two.\n{% include a.html b="c d" %}\nThree four.\n', ["One two.", "Three four."]),
         ('One two.\n{{< figure\n   src="a"\n   alt="b" >}}\n\nThree\n', ["One two.", "Three"]),
@@ -73,7 +74,7 @@ def test_a_template_tag_is_one_word_in_links_titles_and_tables(markdown: str, li
         ("One {{ two\n\nthree }} {% four\n\nfive %}\n", ["One {{ two", "three }} {% four", "five %}"]),
     ],
 )
-@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@each("line_end", ["\n", "\r\n"])
 def test_tags_on_lines_of_their_own_stay_there_and_so_does_code(markdown: str, texts: list[str], line_end: str) -> None:
     markdown = markdown.replace("\n", line_end)
     assert texts_of(markdown) == texts
@@ -121,8 +122,8 @@ def test_long_text_of_tags_without_an_end_is_read(part: str) -> None:
 # ---- Blocks and words that others have added
 
 
-@pytest.mark.parametrize(
-    ("markdown", "expected"),
+@each(
+    "markdown, expected",
     [
         ('=== "One two"\n\n    Three\n\n===! "C"\n    Four\n', '=== "TWO oNE"\n\n    tHREE\n\n===! "c"\n    fOUR\n'),
         ('??? "One two"\n    Three\n', '??? "TWO oNE"\n    tHREE\n'),

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.each import each
 from tests.test_markup_properties import echo, translated
 from transformer_cli.addons.documents.document import parse, translate_document, translate_documents
 from transformer_cli.addons.documents.formats import formats
@@ -339,14 +340,14 @@ def test_repairs_of_all_documents_are_one_call() -> None:
     assert all(document.text == f"salut {{name{n}}}\nsalut\n" for n, document in enumerate(found))
 
 
-@pytest.mark.parametrize(
+@each(
     "placeholder",
     [
         *("{name}", "{0}", "{}", "{n:>3}", "{{ x.y }}", "{% if a %}", "${x}", "%s", "%d", "%1$s", "%(name)s", "%.2f"),
         *("%5d", "https://a.b/c_d?e=f&g=(h)#i", "www.a.bc", "a.b+c@d-e.fg", "http://x.y/z"),
     ],
 )
-@pytest.mark.parametrize("format_name", ["text", "html", "markdown", "xml"])
+@each("format_name", ["text", "html", "markdown", "xml"])
 def test_a_placeholder_survives_a_model_that_writes_all_in_capitals(placeholder: str, format_name: str) -> None:
     is_html = format_name in ("html", "xml")
     written = placeholder.replace("&", "&amp;").replace(">", "&gt;") if is_html else placeholder
@@ -407,8 +408,8 @@ def message_of(text: str) -> str:
     return f'#: a.rst:1\n#, c-format, icu-format, qt-format, lisp-format\nmsgid "{string}"\nmsgstr ""\n'
 
 
-@pytest.mark.parametrize("format_name", sorted(formats()))
-@pytest.mark.parametrize(
+@each("format_name", sorted(formats()))
+@each(
     "piece",
     [
         *("<b>a ", "<a ", '<a b="', "<", "<!--", "&", "[", "![a](b", "*a ", "`", "> ", "- ", "| a ", "{", "%0", "a@"),

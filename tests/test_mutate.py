@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from tests.conftest import ROOT
+from tests.each import each
 
 SCRIPTS = ROOT / "scripts"
 
@@ -39,8 +40,8 @@ def mutated(mutants: ModuleType, source: str) -> set[str]:
     return {(text[:a] + new.encode() + text[b:]).decode() for a, b, new, _ in mutants.Edits(text).found} - {source}
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted"),
+@each(
+    "source, wanted",
     [
         ("a < b", {"a <= b"}),
         ("a == b != c", {"a != b != c", "a == b == c"}),
@@ -142,9 +143,9 @@ def test_the_shares_of_packages_are_those_of_the_largest_remainder(mutants: Modu
     ("module", "file"),
     [
         ("data/cache.py", "tests/test_batching.py"),  # which imports it
-        ("serving/gate.py", "tests/test_serve_operation.py"),
-        ("comparison/significance.py", "tests/test_compare.py"),
-        ("commands/classify.py", "tests/test_classify_command.py"),
+        ("addons/serving/gate.py", "tests/test_serve_operation.py"),
+        ("evaluation/significance.py", "tests/test_compare.py"),
+        ("addons/classification/run_classify.py", "tests/test_classify_command.py"),
     ],
 )
 def test_a_test_file_is_near_by_its_name_or_its_imports(relevant_tests: ModuleType, module: str, file: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.data.placeholders import placeholders_in
 
 URLS = (
@@ -44,14 +45,14 @@ def found(text: str) -> list[str]:
     return [one.text for one in placeholders_in(text)]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_each_form_is_found_alone_in_a_sentence_and_in_quotes(form: str) -> None:
     assert found(form) == [form]
     assert found(f"Le chat {form} dort.") == [form]
     assert found(f'Der Hund "{form}".') == [form]
 
 
-@pytest.mark.parametrize("text", [*WORDS, *OPEN, "", " ", "https://", "www", "http:/x", "a.b@c"])
+@each("text", [*WORDS, *OPEN, "", " ", "https://", "www", "http:/x", "a.b@c"])
 def test_what_only_resembles_one_is_text(text: str) -> None:
     assert found(text) == []
     assert found(f"the {text} is here") == []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from tests.marked import MARK, in_order, marked, reversed_order, unmarked
 from transformer_cli.addons.documents.document import parse, translate_document
 from transformer_cli.decoding.results import Translated
@@ -300,8 +301,8 @@ RST = [
 ]
 
 
-@pytest.mark.parametrize(("markup", "text", "written"), RST)
-@pytest.mark.parametrize("place", ["Cats {} sat.", "{} Sat cats", "See ({})."])
+@each("markup, text, written", RST)
+@each("place", ["Cats {} sat.", "{} Sat cats", "See ({})."])
 def test_restructured_text_keeps_its_mark_up(markup: str, text: str | None, written: str, place: str) -> None:
     message = f'#: ../guide/first.rst:14\nmsgid "{place.format(markup)}"\nmsgstr ""\n'
     (string,) = strings(translated(message))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from tests.marked import Recorder, in_order, marked, reversed_order, unmarked
 from tests.test_markup_properties import translated
 from transformer_cli.addons.documents.document import translate_document
@@ -236,10 +237,10 @@ def left_out(directive: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("damage", [str, upper, spaced, suffixed, left_out])
-@pytest.mark.parametrize("which", [0, 1, -1])
-@pytest.mark.parametrize(
-    ("flag", "message"),
+@each("damage", [str, upper, spaced, suffixed, left_out])
+@each("which", [0, 1, -1])
+@each(
+    "flag, message",
     [
         ("c", "Take %s2 and %s"),
         ("c", "Take %s and %s2 and %d"),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT, slow
 from tests.docs_code import write_files_of
+from tests.each import each
 from transformer_cli.arguments import flags_of, parser_of
 from transformer_cli.command import COMMANDS
 from transformer_cli.config.compose import load_config
@@ -63,9 +64,10 @@ def printed_commands(pages: Iterable[Path]) -> list[str]:
 
 
 def commands_of_pages() -> list[Any]:
-    """Those of the first pages; with --all, those of every page."""
+    """Those of the first pages; with --all, those of every page. test_extending runs those with plugins."""
     first = printed_commands([page for page in PAGES if page.stem in FIRST])
-    return [line if line in first else slow(line) for line in printed_commands(PAGES)]
+    lines = [line for line in printed_commands(PAGES) if "--plugin" not in line]
+    return [line if line in first else slow(line) for line in lines]
 
 
 @pytest.fixture(scope="module")
@@ -110,14 +112,14 @@ def test_the_table_of_groups_lists_every_choice(group: str) -> None:
     assert sorted(name for one in listed for name in fnmatch.filter(choices, one) or [one]) == choices
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_every_key_that_a_page_names_exists(page: Path) -> None:
     keys = set(all_keys(TrainConfig))
     named = [match[1] for code in INLINE.findall(without_blocks(text_of(page))) if (match := KEY.fullmatch(code))]
     assert [key for key in named if key not in keys and not key.endswith("_")] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = [match[0] for code in INLINE.findall(without_blocks(text_of(page))) if (match := FILE.match(code))]
     assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
@@ -129,7 +131,7 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_every_relative_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
     for link in re.findall(r"\]\(([^()\s]+)\)", without_blocks(text_of(page))):
         if link.startswith(("https://", "http://")):
@@ -147,7 +149,7 @@ def headings_of(page: Path) -> dict[str, str]:
     return {name: re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for name, heading in names.items()}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_a_link_that_is_called_as_a_section_leads_to_one_of_that_name(page: Path) -> None:
     """Where no page has that name itself, and the name is not that of many things."""
     titles = {target.stem.replace("_", " ") for target in PAGES}
@@ -166,7 +168,7 @@ def test_the_index_of_docs_lists_every_page() -> None:
     assert sorted(listed) == sorted(page.name for page in DOCS if page.name != "README.md")
 
 
-@pytest.mark.parametrize("page", [page for page in DOCS if page.name != "README.md"], ids=lambda page: page.name)
+@each("page", [page for page in DOCS if page.name != "README.md"])
 def test_a_page_of_docs_begins_with_the_commands_that_it_is_about(page: Path) -> None:
     assert re.match(r"# [^\n]+\n\n(<!--[^>]*-->\n)*```\w*\n(tfm |scripts/|torchrun |pip |from |import )", text_of(page))
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.each import each
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.train import Precision
 from transformer_cli.models import packed_attention
@@ -54,10 +55,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     return find
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("name", GPUS)
+@each("dropout", [0.0, 0.1])
+@each("heads", HEADS)
+@each("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@each("name", GPUS)
 def test_variable_length_attention_is_taken_where_the_kernel_is(
     name: str, dtype: torch.dtype, heads: str, dropout: float, gpu: Any
 ) -> None:
@@ -187,7 +188,7 @@ NAMES: dict[str, tuple[str, ...]] = {  # that 2.11, 2.12 and 2.13 have, with par
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_torch_has_what_is_asked_of_it(name: str) -> None:
     found: Any = torch
     for part in name.split(".")[1:]:

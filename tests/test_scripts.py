@@ -13,6 +13,7 @@ import pytest
 
 from tests.browser import NEEDS_CHROMIUM
 from tests.conftest import ROOT
+from tests.each import each
 from tests.toy_translator import PLAIN, sentences, toy_tokenizer
 from tests.toy_translator import random_model as random_toy
 from transformer_cli.data.tokenizer import Tokenizers
@@ -29,6 +30,7 @@ STARTED_BY = {
     "bench_small_models.py": "test_bench_small_models.py",
     "configuration configuration.py": "test_config.py",
     "deepl_suite": "test_deepl_suite.py",
+    "house house.py": "test_architecture.py",
     "judges": "judges.py",
     "mutate": "test_mutate.py",
     "reliability reliability_table.py": "test_reliability.py",
@@ -116,7 +118,7 @@ def test_every_script_starts_in_a_test() -> None:
         assert name in (ROOT / "tests" / file).read_text(encoding="utf-8"), name
 
 
-@pytest.mark.parametrize("name", sorted(SCRIPTS))
+@each("name", sorted(SCRIPTS))
 def test_every_script_can_be_parsed(name: str) -> None:
     if name in PYTHON:
         ast.parse(SCRIPTS[name].read_text(encoding="utf-8"))

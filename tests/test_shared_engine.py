@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from tests.toy_translator import SAMPLE, engine_of, sentences, toy_tokenizer, translator_of
 from transformer_cli import plugins
 from transformer_cli.config.decode import DecodeConfig
@@ -251,7 +252,7 @@ def queue_of(lengths: Sequence[int], *, most: int, others: Sequence[int] = ()) -
     return waiting
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each("seed", range(40))
 def test_a_batch_is_the_oldest_and_as_many_as_fit_of_the_nearest_lengths(seed: int) -> None:
     chooser = random.Random(seed)
     lengths = [chooser.randint(1, 9) for _ in range(chooser.randint(1, 8))]

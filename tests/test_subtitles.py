@@ -4,14 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from tests.marked import in_order, reversed_order, unmarked
 from transformer_cli.addons.documents.document import parse, translate_document
 
 TIME = "1\n00:00:01,000 --> 00:00:02,500\n"
 
 
-@pytest.mark.parametrize(
-    ("cue", "texts"),
+@each(
+    "cue, texts",
     [
         ("ANA: The soup is hot.\nTOM: The cake is cold.", ["The soup is hot.", "The cake is cold."]),
         ("Ana: Is it hot?\nTom Fox: No.", ["Is it hot?", "No."]),

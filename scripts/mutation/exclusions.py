@@ -49,10 +49,12 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "→ if self.n_gram is None and self.past_BNT is None": "there is a past before the length is that of an n-gram",
     },
     "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
-    "attention_maps/positions/pictures.py": {"figure.text(": "where a title stands in a picture"},
-    "benchmarks/decoders.py": {"batches = chunks(order": "how rows are put in batches; what comes out is the same"},
+    "addons/attention_maps/positions/pictures.py": {"figure.text(": "where a title stands in a picture"},
+    "addons/benchmarks/decoders.py": {
+        "batches = chunks(order": "how rows are put in batches; what comes out is the same"
+    },
     "evaluation/report.py": {"model = reports[": "all reports are of one model, or of none"},
-    "interop/verify.py": {"if beam_size > 2": "beams of 1 and of BEAM alone are asked for"},
+    "addons/interop/verify.py": {"if beam_size > 2": "beams of 1 and of BEAM alone are asked for"},
     "models/linear.py": {"grads[-1]": "there is one"},
     "models/memory.py": {"has_freed": "a GPU alone"},
     "models/embeddings.py": {

@@ -272,8 +272,9 @@ def modules() -> list[str]:
 
 
 def package_of(module: str) -> str:
-    """The folder of a module at the top of the package; those beside the folders are one of their own."""
-    return module.partition("/")[0] if "/" in module else "."
+    """The folder of a module at the top of the package, or of an add-on; modules beside the folders have `.`."""
+    folder, _, rest = module.removeprefix("addons/").partition("/")
+    return folder if rest else "."
 
 
 def mutants_of(module: str) -> list[Mutant]:

@@ -294,7 +294,7 @@ class DataConfig:
     options: dict[str, Any] = key(
         {}, "Settings of a reader that a plugin registers, by name.", affects="text", entry="reader"
     )
-    builtin: str | None = key(None, "Name of a built-in corpus, generated instead of read from files.", affects="text")
+    builtin: str | None = key(None, "Name of a built-in corpus, whose text comes with the package.", affects="text")
     root: str | None = key(
         None, "Folder with the files; unset: the working folder, or that of the downloads.", path=True, affects="place"
     )
