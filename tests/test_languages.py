@@ -9,7 +9,7 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.errors import ConfigError
-from transformer_cli.languages import NAMES, iso_639_1
+from transformer_cli.languages import _TABLE, NAMES, Code, iso_639_1
 from transformer_cli.training.run_directory import _fixed
 
 # Of the registration authority's list: ISO 639-1, then those of ISO 639-2, the terminological one first.
@@ -33,6 +33,19 @@ def test_a_code_of_three_letters_is_that_of_two(code: str, expected: str) -> Non
 
 def test_codes_that_people_use_and_codes_of_no_list() -> None:
     assert [iso_639_1(code) for code in ("cn", "jp", "kr", "cmn", "yue", "xx")] == ["zh", "ja", "ko", "zh", "yue", "xx"]
+
+
+def test_a_code_is_of_one_language() -> None:
+    codes = [code for row in _TABLE.strip().split("\n") for code in row.partition(":")[0].split()]
+    assert len(codes) == len(set(codes))
+    assert all(iso_639_1(code) in NAMES for code in codes)
+    assert [Code.of(code).language for code in ("deu", "nob", "fil", "pb", "sr@latin")] == [
+        "de",
+        "no",
+        "tl",
+        "pt",
+        "sr",
+    ]
 
 
 ENGLISH = "the dog is not in the house and they were there for the day"

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
+from transformer_cli.config.shared import ENGINES
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
@@ -192,9 +193,8 @@ def refuse_export(path: Path) -> None:
     if folder is path or path.name in EXPORTED_FILES:
         program = exported_for(folder)
         if program is not None:
-            users = (
-                "only `tfm translate` and `tfm evaluate` use, alone" if program == "ctranslate2" else "tfm does not run"
-            )
+            is_run = program in ENGINES.names()
+            users = "only `tfm translate` and `tfm evaluate` use, alone" if is_run else "tfm does not run"
             raise CheckpointError(
                 f"{folder}: was exported for {quoted(program)[1:-1]}, which {users}."
                 " Choose the run or the model file that it was made from"
