@@ -1,47 +1,18 @@
 """What a model file says of itself, as plain values and as aligned text, without torch.
 
 Everything is read from the model file, or from what was made of one, and what they do not say is called unknown. An
-add-on describes what it writes in DESCRIBERS, and makes a card of the facts in CARDS.
+add-on describes what it writes, and makes a card of the facts, in the registries of models.registries.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.languages import language_name
 from transformer_cli.models.header import MALFORMED, Header, is_whole, read_header
-from transformer_cli.registry import Registry
-
-Row = tuple[str, str]  # name and value
-
-
-@dataclass(frozen=True)
-class Described:
-    """What a path says of itself. `rows` come before those of every model."""
-
-    facts: dict[str, Any]
-    rows: Sequence[Row] = ()
-
-
-class Card(Protocol):
-    """A model card: what a person who gets a model wants to know of it."""
-
-    def facts_beside(self, model: Path, sha256: str) -> dict[str, Any]:
-        """What other files in the folder of a model file say of just this model."""
-
-    def read_scores(self, file: Path) -> dict[str, Any]:
-        """What `tfm evaluate --json` has printed, as the fact `test`. Raises ConfigError for anything else."""
-
-    def write(self, facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None) -> str:
-        """The card; raises one of MALFORMED for facts of a damaged or forged file. `files` have their SHA-256."""
-
-
-# What is at a path that holds no model file; None for what is of another kind. Raises CheckpointError.
-DESCRIBERS: Registry[Callable[[Path], Described | None]] = Registry("describer")
-CARDS: Registry[Callable[[], Card]] = Registry("model card")
+from transformer_cli.models.registries import CARDS, Row
 
 UNKNOWN, UNKNOWN_SEARCH = "unknown", "search:unknown"
 NO_LICENSE = "not stated"

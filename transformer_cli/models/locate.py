@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 from transformer_cli.config.shared import ENGINES
@@ -10,7 +9,7 @@ from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.header import MALFORMED, MODEL_FILE
-from transformer_cli.registry import Registry
+from transformer_cli.models.registries import FOREIGN_MODELS
 
 LATEST = "latest"  # the link to the run that was finished last
 RESULT_FILE, STATE_FILE = "result.json", "state.json"  # of a finished run; of a checkpoint
@@ -18,9 +17,6 @@ EXPORT_FILE = "export.json"  # of what `tfm export` wrote
 ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `evaluation.robustness`
 EXPORTED_FILES = ("model.bin", MODEL_FILE)
 _OURS = b'{"__metadata__":{"tfm":'  # begins a model file of ours, after eight bytes with a length
-
-# A foreign model → the model file of ours that it was converted into; None for what is of no format of the entry's.
-FOREIGN_MODELS: Registry[Callable[[Path], Path | None]] = Registry("foreign model")
 
 
 def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:

@@ -17,7 +17,6 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.languages import base_code, language_name
 from transformer_cli.models.facts import (
     UNKNOWN,
-    Row,
     data_lines,
     hash_lines,
     input_lines,
@@ -25,6 +24,7 @@ from transformer_cli.models.facts import (
     score_rows,
 )
 from transformer_cli.models.header import MALFORMED, is_whole, read_json
+from transformer_cli.models.registries import Row
 
 CARD = "README.md"
 N_TAGS = 10  # that are listed

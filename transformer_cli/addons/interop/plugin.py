@@ -12,8 +12,7 @@ from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS, Impo
 from transformer_cli.command import Command, register
 from transformer_cli.config.shared import ENGINES
 from transformer_cli.decoding.engines import EngineKind
-from transformer_cli.models.facts import CARDS, DESCRIBERS, Card, Described, checked
-from transformer_cli.models.locate import EXPORT_FILE, FOREIGN_MODELS
+from transformer_cli.models.registries import CARDS, DESCRIBERS, FOREIGN_MODELS, Card, Described
 
 
 def _export(config: ExportConfig) -> None:
@@ -69,6 +68,8 @@ def markdown_card() -> Card:
 def export(path: Path) -> Described | None:
     from transformer_cli.addons.interop.export_file import export_facts, is_archive
     from transformer_cli.addons.interop.model_card import export_rows
+    from transformer_cli.models.facts import checked
+    from transformer_cli.models.locate import EXPORT_FILE
 
     if not ((path / EXPORT_FILE).is_file() or is_archive(path)):
         return None

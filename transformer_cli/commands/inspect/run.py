@@ -7,8 +7,9 @@ from pathlib import Path
 from transformer_cli.commands.inspect.keys import InspectConfig
 from transformer_cli.errors import EnvironmentFault, printable
 from transformer_cli.files import follow
-from transformer_cli.models.facts import CARDS, DESCRIBERS, Described, as_text, model_facts
+from transformer_cli.models.facts import as_text, model_facts
 from transformer_cli.models.locate import locate_own_model
+from transformer_cli.models.registries import CARDS, DESCRIBERS, Described
 
 CARD = "markdown"
 
