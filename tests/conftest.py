@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.registry import load_addons
+
 pytest.register_assert_rewrite("tests.contract")
+
+load_addons()  # before a test replaces what a registry holds
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,6 +16,7 @@ from tests import toy_run
 from tests.contract import is_text
 from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, write_tables, written
 from tests.toy_run import train
+from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.run_classify import text_of
 from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter
@@ -24,7 +25,6 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
 from transformer_cli.inference.encode import Reader
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import read_model
 
 CPU = torch.device("cpu")

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from tests import toy_classifier, toy_run
 from tests.conftest import slow
 from tests.toy_run import CPU, tokenizers
+from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Pooling
 from transformer_cli.config.train import InitConfig, LoraConfig, Precision, TrainSettings
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training import consistency

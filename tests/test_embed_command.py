@@ -12,9 +12,9 @@ import torch
 
 from tests.test_classify_command import TRANSLATOR
 from tests.toy_classifier import SIZES, random_model, table, written
+from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.cli import main
 from transformer_cli.config.model import ModelConfig
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Transformer

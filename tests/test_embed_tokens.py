@@ -16,6 +16,7 @@ from tests.test_classify_command import TRANSLATOR
 from tests.test_m2m100 import DE_EN, m2m100
 from tests.toy_classifier import SIZES, random_model, table, toy_tokenizer, written
 from tests.toy_huggingface import opus
+from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.embedding import encoder_filter
 from transformer_cli.addons.interop.importing import import_model, read
 from transformer_cli.cli import main
@@ -23,7 +24,6 @@ from transformer_cli.config.model import ModelConfig, Norm, Pooling, Positions
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.word_groups import word_groups, word_text
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.hidden_states import sentence_vectors, token_vectors
 from transformer_cli.models.layouts import PaddedLayout

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from transformer_cli.evaluation.entities import are_bio, entities, entity_f1, entity_report
+from transformer_cli.addons.tagging.entities import are_bio, entities, entity_f1, entity_report
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "seqeval_cases.json").read_bytes())["cases"]
 

@@ -16,11 +16,11 @@ from tests.forked import Ran
 from tests.toy_run import model_file as translator_file
 from tests.toy_run import packed as packed_file
 from tests.toy_text import content, language_model, tokenizer, without_bytes
+from transformer_cli.addons.language_models.generator import Generated, Generator, Streamed, read_prompt
 from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.addons.language_models.run_generate import PromptFilter
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
-from transformer_cli.decoding.generator import Generated, Generator, Streamed, read_prompt
 from transformer_cli.models.file import read_model
 from transformer_cli.models.language_model import LanguageModel
 

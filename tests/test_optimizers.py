@@ -13,11 +13,11 @@ from torch import nn
 from tests.conftest import slow
 from tests.test_diverging import break_loss, states
 from tests.toy_run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
+from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.config.model import Activation, Tying
 from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.attention import CrossAttention, SelfAttention
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.layers import FeedForward
 from transformer_cli.training.optimizers import (
     OPTIMIZERS,

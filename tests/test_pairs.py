@@ -19,6 +19,7 @@ from tests.test_classify_command import TRANSLATOR
 from tests.toy_classifier import SIZES, random_model, toy_tokenizer, written
 from tests.toy_pairs import LABELS, PAIR_OVERRIDES, pair_file, pair_model, pair_table, write_pairs
 from tests.toy_run import train
+from transformer_cli.addons.classification.classifier import Classifier, pool_segments
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig, Pooling
@@ -32,7 +33,6 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.inference.encode import Reader
-from transformer_cli.models.classifier import Classifier, pool_segments
 from transformer_cli.models.file import read_model
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.layouts import PackedLayout, PaddedLayout

@@ -21,6 +21,7 @@ from tests.toy_run import train
 from tests.toy_tagger import LABELS, OVERRIDES, conll, random_model, write_files, written
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.addons.tagging.run_tag import RowFilter, SentenceFilter, with_tag
+from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import Pooling
@@ -30,7 +31,6 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.data.readers.conll import Dialect
 from transformer_cli.data.words import words_of_line
 from transformer_cli.errors import DataError
-from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.models.file import read_model
 from transformer_cli.text_io import decode_line
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import slow
 from tests.toy_tagger import LABELS, OVERRIDES, SIZES, conll, random_model, toy_tokenizer, write_files
+from transformer_cli.addons.tagging.tagger import Tagger, span_means
+from transformer_cli.addons.tagging.word_labels import MostFrequent, word_report
+from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.model import Pooling
@@ -23,10 +26,7 @@ from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.words import WordEncoder, in_a_row, split_words, windows, words_of_line
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.word_labels import MostFrequent, word_report
-from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.models.kernel_choice import PackedKernel
-from transformer_cli.models.tagger import Tagger, span_means
 from transformer_cli.training.forward import predict_batch
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ import torch
 
 from tests.toy_classifier import OVERRIDES, SIZES, random_model, toy_tokenizer
 from tests.toy_run import LETTERS
+from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.models.build import build_model
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.file import ModelFile
 
 LABELS = ("first", "neither", "second")

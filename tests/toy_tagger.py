@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 
 from tests.toy_run import LETTERS
+from transformer_cli.addons.tagging.tagger import Tagger
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.model import ModelConfig, Norm, Pooling
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, write_model
-from transformer_cli.models.tagger import Tagger
 
 TYPES = {"H": "PER", "L": "LOC"}
 BEHIND = {"H": "p", "L": "q"}

@@ -4,12 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
-from transformer_cli.evaluation.classification import ClassReport
 from transformer_cli.evaluation.extra_reports import ExtraReport
 from transformer_cli.evaluation.metrics import Score, SentenceScores, Translations
 from transformer_cli.evaluation.translation import PartResults
-from transformer_cli.evaluation.word_labels import WordReport
 from transformer_cli.logs import LOGGER
 
 
@@ -148,7 +147,14 @@ def _more(part: PartResults) -> dict[str, object]:
     return {**missing, "statistics": part.statistics.as_dict()}
 
 
-def print_classes(report: ClassReport | WordReport, provenance: Provenance, *, as_json: bool) -> None:
+class LabelReport(Protocol):
+    """Scores of labels."""
+
+    def as_dict(self, **facts: Any) -> dict[str, Any]: ...
+    def lines(self) -> list[str]: ...
+
+
+def print_classes(report: LabelReport, provenance: Provenance, *, as_json: bool) -> None:
     """Scores of labels, to stdout."""
     if as_json:
         print(json.dumps(report.as_dict(**provenance.facts()), indent=2))

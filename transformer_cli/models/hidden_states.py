@@ -3,19 +3,27 @@
 Shapes: B batch, S source, D width, Y layers and the input of the first one.
 """
 
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.model import Pooling
-from transformer_cli.models.classifier import Classifier, pool, source_layout
 from transformer_cli.models.layouts import AttentionLayout
-from transformer_cli.models.tagger import Tagger
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.pooling import pool, source_layout
+from transformer_cli.models.transformer import Encoder
 
-WithEncoder = Transformer | Classifier | Tagger
 LayerChoice = int | str  # a layer from 0, "all" or "mean"
+
+
+@runtime_checkable
+class WithEncoder(Protocol):
+    """A model with an encoder: a Transformer, Classifier or Tagger."""
+
+    encoder: Encoder
+    source_pad_id: int
+
+    def encoder_input(self, source_S: Tensor, source: AttentionLayout) -> Tensor: ...
 
 
 def hidden_states(model: WithEncoder, source_BS: Tensor, source: AttentionLayout) -> list[Tensor]:
@@ -31,10 +39,7 @@ def hidden_states(model: WithEncoder, source_BS: Tensor, source: AttentionLayout
 
     hooks = [layer.register_forward_pre_hook(record) for layer in model.encoder.layers]
     try:
-        x_BSD = model.source_embedding(source_BS)
-        if isinstance(model, Classifier):
-            x_BSD = model.convolved(x_BSD, source)
-        states.append(model.encoder(x_BSD, source))
+        states.append(model.encoder(model.encoder_input(source_BS, source), source))
     finally:
         for hook in hooks:
             hook.remove()

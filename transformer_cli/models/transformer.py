@@ -286,6 +286,11 @@ class Transformer(TokenModel):
         """Logits of the token after each of `target_in_T`: [T, V] of packed sentences, [B, T, V] of padded ones."""
         return self.output_embedding.training_logits(self.decode(source_S, source, target_in_T, target))
 
+    def encoder_input(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
+        """Embeddings as they enter the encoder."""
+        x_SD: Tensor = self.source_embedding(source_S)
+        return x_SD
+
     def logits(self, given: Inputs) -> Tensor:
         return self.predict(given.source_S, given.source, given.target_in_T, given.target)
 

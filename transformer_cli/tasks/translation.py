@@ -5,9 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.config.tasks import BLEU, TASKS, Task, TextKind
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.models.registry import MODELS, Vocabulary
 
 
 class Translation(Task):
@@ -68,6 +70,21 @@ def _example_files(config: TrainConfig, tags: Sequence[str]) -> Iterator[str]:
         ("reference" if is_one else "test", target),
     ):
         yield shlex.quote(f"{name}.{language}")
+
+
+@MODELS.register("transformer")
+def _transformer(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
+    from transformer_cli.models.transformer import Transformer
+
+    return Transformer(
+        config,
+        source_vocab_size=source.size,
+        target_vocab_size=target.size,
+        source_pad_id=source.pad_id,
+        target_pad_id=target.pad_id,
+        target_bos_id=target.bos_id,
+        options=options,
+    )
 
 
 TASKS.register("translation")(Translation())

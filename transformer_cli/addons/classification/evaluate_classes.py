@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.classification.scores import ClassReport, class_report
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tasks import TextKind
@@ -15,7 +16,6 @@ from transformer_cli.data.labels import without_blank
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.classification import ClassReport, class_report
 from transformer_cli.evaluation.model_test_sets import labelled_text
 from transformer_cli.evaluation.report import Provenance, print_classes
 from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save

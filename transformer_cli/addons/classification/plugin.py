@@ -1,9 +1,13 @@
 """What this add-on brings."""
 
+from typing import Any
+
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.task import Classification
 from transformer_cli.command import Command, register
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tasks import TASKS
+from transformer_cli.models.registry import MODELS, Vocabulary
 
 
 def _run(config: ClassifyConfig) -> None:
@@ -22,4 +26,20 @@ register(
         input_hint="Give the text on standard input, or a file with --input",
     )
 )
+
+
+@MODELS.register("classifier")
+def _classifier(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
+    from transformer_cli.addons.classification.classifier import Classifier
+
+    return Classifier(
+        config,
+        vocab_size=source.size,
+        pad_id=source.pad_id,
+        eos_id=source.eos_id,
+        n_classes=target.size,
+        options=options,
+    )
+
+
 TASKS.register("classification")(Classification())

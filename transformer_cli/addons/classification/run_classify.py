@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter
 from transformer_cli.config.shared import OutputFormat
@@ -15,7 +16,6 @@ from transformer_cli.data.lines import shown
 from transformer_cli.errors import DataError
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
 from transformer_cli.models.locate import locate_model

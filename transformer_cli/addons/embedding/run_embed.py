@@ -24,13 +24,11 @@ from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.files import Output, resolve_link
 from transformer_cli.inference.encode import Reader
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.classifier import Classifier
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
 from transformer_cli.models.hidden_states import LayerChoice, WithEncoder, sentence_vectors, token_vectors
 from transformer_cli.models.locate import locate_model
-from transformer_cli.models.tagger import Tagger
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.transformer import Model
 from transformer_cli.text_io import (
     STDOUT,
     Line,
@@ -97,8 +95,8 @@ def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:
         )
     n_layers, width = file.config.n_encoder_layers, file.config.d_model
     layer = chosen_layer(config.layer, n_layers)
-    kinds: dict[str, type[WithEncoder]] = {"classifier": Classifier, "tagger": Tagger}
-    model: WithEncoder = file.build_as(kinds.get(file.kind, Transformer), device)
+    model = file.build_as(Model, device)
+    assert isinstance(model, WithEncoder)
     encode = partial(token_vectors, model, layer=layer)
     if config.tokens is None:
         encode = partial(sentence_vectors, model, layer=layer, pooling=config.pooling)

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from transformer_cli.addons.language_models.perplexity import TextScores, text_scores
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tasks import TextKind
@@ -17,7 +18,6 @@ from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.model_test_sets import kept_test, load_test, own_corpus
-from transformer_cli.evaluation.perplexity import TextScores, text_scores
 from transformer_cli.evaluation.scoring import refuse_beyond_table, warn_longer
 from transformer_cli.inference.precision import in_precision
 from transformer_cli.logs import LOGGER

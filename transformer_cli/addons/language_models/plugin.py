@@ -1,9 +1,13 @@
 """What this add-on brings."""
 
+from typing import Any
+
 from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.command import Command, register
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tasks import TASKS
+from transformer_cli.models.registry import MODELS, Vocabulary
 
 
 def _run(config: GenerateConfig) -> None:
@@ -29,4 +33,13 @@ register(
         },
     )
 )
+
+
+@MODELS.register("decoder")
+def _language_model(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
+    from transformer_cli.models.language_model import LanguageModel
+
+    return LanguageModel(config, vocab_size=target.size, pad_id=target.pad_id, options=options)
+
+
 TASKS.register("language_model")(LanguageModelling())

@@ -6,12 +6,12 @@ from functools import partial
 
 import torch
 
+from transformer_cli.addons.language_models.generator import Generator, Prompt, read_prompt
 from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.decoding.generator import Generator, Prompt, read_prompt
 from transformer_cli.errors import DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.tagging.entities import are_bio, warn_not_bio
+from transformer_cli.addons.tagging.word_labels import MostFrequent, WordReport, word_accuracy, word_report
+from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tasks import TextKind
@@ -17,15 +20,12 @@ from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.data.readers.conll import is_conllu, trained_columns
 from transformer_cli.data.words import split_words
 from transformer_cli.errors import ConfigError, DataError, TfmError
-from transformer_cli.evaluation.entities import are_bio, warn_not_bio
 from transformer_cli.evaluation.model_test_sets import labelled_text
 from transformer_cli.evaluation.report import Provenance, print_classes
 from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.evaluation.usable import single_answer
-from transformer_cli.evaluation.word_labels import MostFrequent, WordReport, word_accuracy, word_report
 from transformer_cli.inference.batch_size import BatchTokens
-from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.runs import read_config, run_of

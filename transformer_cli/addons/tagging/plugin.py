@@ -1,9 +1,13 @@
 """What this add-on brings."""
 
+from typing import Any
+
 from transformer_cli.addons.tagging.keys import TagConfig
 from transformer_cli.addons.tagging.task import Tagging
 from transformer_cli.command import Command, register
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tasks import TASKS
+from transformer_cli.models.registry import MODELS, Vocabulary
 
 
 def _run(config: TagConfig) -> None:
@@ -22,4 +26,13 @@ register(
         input_hint="Give the text on standard input, or a file with --input",
     )
 )
+
+
+@MODELS.register("tagger")
+def _tagger(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
+    from transformer_cli.addons.tagging.tagger import Tagger
+
+    return Tagger(config, vocab_size=source.size, pad_id=source.pad_id, n_labels=target.size, options=options)
+
+
 TASKS.register("token_classification")(Tagging())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
+from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.data.readers.conll import Dialect, fields_of, trained_columns
@@ -18,7 +19,6 @@ from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.data.words import words_of_line
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
-from transformer_cli.inference.tagging import WordTagger
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require

@@ -7,16 +7,16 @@ from itertools import islice
 
 from torch import Tensor
 
+from transformer_cli.addons.tagging.entities import are_bio, entity_f1, first_few, warn_not_bio
+from transformer_cli.addons.tagging.tagger import Tagger
+from transformer_cli.addons.tagging.word_labels import word_accuracy
+from transformer_cli.addons.tagging.word_tagger import sentence_windows, tag_words
 from transformer_cli.config.tasks import ACCURACY
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.words import WordEncoder, in_a_row, split_words
 from transformer_cli.errors import DataError
-from transformer_cli.evaluation.entities import are_bio, entity_f1, first_few, warn_not_bio
-from transformer_cli.evaluation.word_labels import word_accuracy
-from transformer_cli.inference.tagging import sentence_windows, tag_words
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.tagger import Tagger
 from transformer_cli.models.transformer import Model
 from transformer_cli.training.validation import IGNORED, Autocast, DevScores, Rank, Sample, Validator
 

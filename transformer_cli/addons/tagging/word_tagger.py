@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from transformer_cli.addons.tagging.tagger import Tagger, word_logits
 from transformer_cli.config.model import Pooling
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
@@ -16,7 +17,6 @@ from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.encode import ask_each, longest_of
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.tagger import Tagger, word_logits
 
 Ids = Sequence[Sequence[int]]  # of each word of a sentence
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.evaluation.classification import (
+from transformer_cli.addons.classification.scores import (
     LEVEL,
     RESAMPLES,
     ClassReport,
@@ -25,7 +24,8 @@ from transformer_cli.evaluation.classification import (
     macro_f1s,
     resampled_sums,
 )
-from transformer_cli.evaluation.entities import EntityReport, entity_report
+from transformer_cli.addons.tagging.entities import EntityReport, entity_report
+from transformer_cli.data.cache import EncodedCorpus
 
 Labels = Sequence[Sequence[str]]  # of each word of each sentence
 

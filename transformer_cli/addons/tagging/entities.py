@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transformer_cli.evaluation.classification import ConfidenceInterval, Counts, confidence_interval, resampled_sums
+from transformer_cli.addons.classification.scores import ConfidenceInterval, Counts, confidence_interval, resampled_sums
 from transformer_cli.logs import LOGGER
 
 OUTSIDE = "O"

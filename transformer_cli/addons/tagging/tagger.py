@@ -13,12 +13,12 @@ from torch import Tensor
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.data.transfer import to_device
 from transformer_cli.models.attention import initialise
-from transformer_cli.models.classifier import source_layout
 from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
-from transformer_cli.models.layouts import PackedLayout
+from transformer_cli.models.layouts import AttentionLayout, PackedLayout
 from transformer_cli.models.linear import Linear
+from transformer_cli.models.pooling import source_layout
 from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, ModelOptions, Stack
 
 
@@ -61,6 +61,10 @@ class Tagger(Model):
         vectors_TD = memory_SD[first_T] if self.pooling is Pooling.first else span_means(memory_SD, first_T, last_T)
         logits_TC: Tensor = self.to_classes(self.dropout(vectors_TD))
         return logits_TC
+
+    def encoder_input(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
+        x_SD: Tensor = self.source_embedding(source_S)
+        return x_SD
 
     def logits(self, given: Inputs) -> Tensor:
         return self.predict(given.source_S, given.source, given.target_in_T, given.target)

@@ -16,8 +16,9 @@ from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
-from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
+from transformer_cli.models.layouts import AttentionLayout, PackedLayout
 from transformer_cli.models.linear import Linear
+from transformer_cli.models.pooling import offsets, pool, source_layout
 from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, ModelOptions, Stack
 
 
@@ -74,6 +75,9 @@ class Classifier(Model):
             pooled_NP = pool(memory_SD, source, self.pooling)
         logits_NC: Tensor = self.to_classes(self.dropout(pooled_NP))
         return logits_NC
+
+    def encoder_input(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
+        return self.convolved(self.source_embedding(source_S), source)
 
     def logits(self, given: Inputs) -> Tensor:
         return self.predict(given.source_S, given.source)
@@ -135,35 +139,6 @@ class SegmentEmbedding(nn.Module):
         return before_S % 2 if isinstance(source, PackedLayout) else before_S.clamp(max=1)
 
 
-def source_layout(source_BS: Tensor, pad_id: int) -> PaddedLayout:
-    return PaddedLayout(source_BS.size(1), (source_BS != pad_id)[:, None, None, :])
-
-
-def pool(x_SD: Tensor, source: AttentionLayout, pooling: Pooling) -> Tensor:
-    """One vector of each sentence, [N, D]: that of its first token, or the mean or the maximum of all."""
-    assert pooling is not Pooling.segments
-    if isinstance(source, PackedLayout):
-        if source.groups is None:
-            return _pool_by_offsets(x_SD, source, pooling)
-        groups = torch.split(x_SD, [n_sentences * length for n_sentences, length in source.groups])
-        each = [torch.unflatten(group, 0, (n, -1)) for group, (n, _) in zip(groups, source.groups, strict=True)]
-        return torch.cat([_pool_whole(x_NLD, pooling) for x_NLD in each])
-    if pooling is Pooling.first or source.mask_B11L is None:
-        return _pool_whole(x_SD, pooling)
-    is_real_BS1 = source.mask_B11L[:, 0, 0, :, None]
-    if pooling is Pooling.max:
-        return x_SD.masked_fill(~is_real_BS1, -torch.inf).amax(dim=1)
-    weight_BS1 = is_real_BS1.to(x_SD.dtype)
-    return (x_SD * weight_BS1).sum(dim=1) / weight_BS1.sum(dim=1)
-
-
-def _pool_whole(x_NLD: Tensor, pooling: Pooling) -> Tensor:
-    """`pool` of sentences without padding."""
-    if pooling is Pooling.first:
-        return x_NLD[:, 0]
-    return x_NLD.amax(dim=1) if pooling is Pooling.max else x_NLD.mean(dim=1)
-
-
 def pool_segments(x_SD: Tensor, source: AttentionLayout, segment_S: Tensor) -> Tensor:
     """[u; v; |u - v|; u * v] of the means u and v of both texts of each pair, [N, 4 D] (Conneau et al. 2017)."""
     if isinstance(source, PackedLayout):
@@ -179,28 +154,9 @@ def pool_segments(x_SD: Tensor, source: AttentionLayout, segment_S: Tensor) -> T
 
 def _segment_means(x_SD: Tensor, source: PackedLayout, segment_S: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of each text of packed pairs; zero for the second text of what is padding."""
-    n_pairs = sum(n for n, _ in source.groups) if source.groups is not None else len(_offsets(source)) - 1
+    n_pairs = sum(n for n, _ in source.groups) if source.groups is not None else len(offsets(source)) - 1
     row_S = 2 * ((source.positions == 0).cumsum(dim=0) - 1) + segment_S
     sum_RD = x_SD.new_zeros(2 * n_pairs, x_SD.size(1)).index_add(0, row_S, x_SD)
     count_R = x_SD.new_zeros(2 * n_pairs).index_add(0, row_S, torch.ones_like(x_SD[:, 0]))
     mean_RD = sum_RD / count_R.clamp(min=1)[:, None]
     return mean_RD[0::2], mean_RD[1::2]
-
-
-def _offsets(source: PackedLayout) -> Tensor:
-    assert source.cu_seqlens_N is not None
-    return source.cu_seqlens_N
-
-
-def _pool_by_offsets(x_SD: Tensor, source: PackedLayout, pooling: Pooling) -> Tensor:
-    """`pool` where only the device knows the lengths; none is 0."""
-    offsets_N = _offsets(source)
-    start_N, end_N = offsets_N[:-1], offsets_N[1:]
-    if pooling is Pooling.first:
-        return x_SD.index_select(0, start_N)
-    sentence_S = torch.searchsorted(end_N, torch.arange(len(x_SD), device=x_SD.device, dtype=end_N.dtype), right=True)
-    if pooling is Pooling.max:
-        row_SD = sentence_S[:, None].expand_as(x_SD)
-        return x_SD.new_full((len(start_N), x_SD.size(1)), -torch.inf).scatter_reduce(0, row_SD, x_SD, "amax")
-    sum_ND = x_SD.new_zeros(len(start_N), x_SD.size(1)).index_add(0, sentence_S, x_SD)
-    return sum_ND / (end_N - start_N)[:, None]

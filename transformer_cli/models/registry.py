@@ -1,0 +1,43 @@
+"""The registry of models. No torch is needed to register one."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.options import checked_options
+from transformer_cli.registry import Registry, check_callable, guarded
+
+
+class Vocabulary(NamedTuple):
+    """Of one side, as the tokenizer has it; for the target of a classifier or tagger, its labels."""
+
+    size: int
+    pad_id: int
+    bos_id: int | None = None  # of the target, what the decoder starts with
+    eos_id: int | None = None  # of the source, what separates the texts of a pair
+
+
+# From config, source, target and `ModelOptions` to a `Model`, whose classes import torch.
+Builder: TypeAlias = Callable[[ModelConfig, Vocabulary, Vocabulary, Any], Any]
+
+
+def _adopted(name: str, entry: Any) -> Builder:
+    check_callable(entry, what="a model", arguments="config, source, target, options")
+    return guarded(entry, _fault_of)
+
+
+def _fault_of(made: object, *_: object) -> str | None:
+    from transformer_cli.models.transformer import Model
+
+    if isinstance(made, Model):
+        return None if hasattr(made, "kind") else f"a {type(made).__name__} without a `kind`, that of its task's models"
+    return f"a {type(made).__name__}, not a Model or a subclass of it, as Transformer is"
+
+
+MODELS: Registry[Builder] = Registry("model", adopt=_adopted, options_key="model.options")
+
+
+def check_model(config: ModelConfig) -> None:
+    """Raise ConfigError for a name that is not registered, or options that its model does not take."""
+    MODELS.check(config.name)
+    checked_options(MODELS, config.name, config.options)
