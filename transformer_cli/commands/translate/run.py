@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 
 from transformer_cli.commands.translate.explain import LINES_AT_ONCE, Explainer, with_references
@@ -16,15 +15,15 @@ from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
-from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
+from transformer_cli.data.lines import ChunkSource, shown
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table
-from transformer_cli.decoding.postprocess import written_ids
+from transformer_cli.decoding.prefixes import Ids, with_prefixes
 from transformer_cli.decoding.records import record_of, to_line
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.errors import ConfigError, DataError, quoted
+from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.text_io import (
@@ -35,14 +34,12 @@ from transformer_cli.text_io import (
     LineFilter,
     Sink,
     check_files,
-    decode_line,
     open_output,
     run_filter,
     same_file,
     write_responses,
 )
 
-Ids = tuple[int, ...]
 _DOCUMENT_BEGINS = re.compile(rb"\s*<(\?xml|!doctype\s+html|html)\b", re.IGNORECASE)
 
 
@@ -102,47 +99,6 @@ def refuse_typed(config: TranslateConfig) -> None:
             raise ConfigError(f"{shown(name)}: {flag} needs a text that is there before. Give --input, or a pipe")
 
 
-def with_prefixes(
-    translator: Translator, source: ChunkSource, config: TranslateConfig
-) -> tuple[ChunkSource, list[Ids]]:
-    """The whole input, and the ids that each line's translation begins with, all checked before any is translated.
-
-    Raises DataError with the line of a prefix that no translation can begin with.
-    """
-    name, where = shown(str(config.prefix)), config.input or STDIN
-    data = b"".join(read_chunks(source, where))
-    lines = [
-        decode_line(raw, number, name=config.input, strict=config.strict).text
-        for number, raw in enumerate(split_lines(data), start=1)
-    ]
-    prefix_file = Path(str(config.prefix))
-    is_empty = prefix_file.is_file() and prefix_file.stat().st_size == 0  # as the input may be
-    prefixes = [] if is_empty else read_lines(prefix_file).texts
-    if len(prefixes) != len(lines):
-        raise DataError(
-            f"{name}: has {len(prefixes):,} lines, {where} {len(lines):,}, so nothing is translated."
-            " Make line n of one the beginning of the translation of line n of the other"
-        )
-    found: list[Ids] = []
-    for number, (prefix, room) in enumerate(zip(prefixes, translator.room(lines), strict=True), start=1):
-        ids = written_ids(prefix, translator.tokenizers.target)
-        if ids is None:
-            raise DataError(
-                f"{name}:{number}: {quoted(prefix)} cannot be written with the pieces of this model."
-                " Write it in other letters, or leave the line blank"
-            )
-        if ids and room is None:
-            raise DataError(f"{name}:{number}: {quoted(prefix)} begins the translation of a blank line. Remove it")
-        if room is not None and len(ids) > room:
-            key = "decode.max_length" if room + 1 == config.decode.max_length else "decode.max_extra_length"
-            raise DataError(
-                f"{name}:{number}: {len(ids)} tokens, where the translation of line {number} may have {room}."
-                f" Shorten it, or raise {key}"
-            )
-        found.append(ids)
-    return BytesIO(data), found
-
-
 @dataclass(frozen=True)
 class Row:
     """A line and its translation."""
@@ -185,7 +141,9 @@ class TranslationFilter(LineFilter):
     def process_stream(self, source: ChunkSource) -> None:
         """With --prefix and --reference, which are checked before any line is translated, the whole input at once."""
         if self.config.prefix is not None:
-            source, self.prefixes = with_prefixes(self.translator, source, self.config)
+            source, self.prefixes = with_prefixes(
+                source, Path(self.config.prefix), self.translator, path=self.path, strict=self.strict
+            )
         if self.explainer is not None and self.config.reference is not None:
             source, self.explainer.references = with_references(source, self.config)
         super().process_stream(source)
