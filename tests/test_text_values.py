@@ -113,6 +113,7 @@ NO_PATHS = {
         "data.task",
     ),
     *("data.languages", "data.line_tags", "data.name", "data.reader", "data.test_tags", "engine"),
+    "format",
 }
 
 
