@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
-from transformer_cli.evaluation.paper_bleu import lowercased_tokens
+from transformer_cli.addons.metrics.paper_bleu import lowercased_tokens
 from transformer_cli.files import write_whole
 
 TFM = [sys.executable, "-c", "from transformer_cli.cli import entry_point; entry_point()"]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.judges import call, judge
+from transformer_cli.addons.metrics.comet import comet, model_of, sentences
 from transformer_cli.cli import main
 from transformer_cli.config.comet import CometConfig
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
-from transformer_cli.evaluation.comet import comet, model_of, sentences
 from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, MetricUnavailable, Translations
 
 SOURCES = ["hello you", "good day\rto all", "", "a b c d", "x"]

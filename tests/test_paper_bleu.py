@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from transformer_cli.errors import DataError
-from transformer_cli.evaluation.metrics import bleu
-from transformer_cli.evaluation.paper_bleu import (
+from transformer_cli.addons.metrics.paper_bleu import (
     compound_split_bleu,
     lowercased_tokens,
     split_compounds,
     tokenised_bleu,
 )
+from transformer_cli.errors import DataError
+from transformer_cli.evaluation.metrics import bleu
 
 FIVE_TOKENS_ONE_WRONG = 100 * (4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** (1 / 4)
 

@@ -217,8 +217,10 @@ def test_a_plugin_that_cannot_be_imported_ends_in_one_line(
 
 
 def test_a_plugin_can_be_named_in_the_config_and_several_on_the_command_line(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.py").write_text("", encoding="utf-8")
     for arguments in (["plugins=[one,two]"], ["--plugin", "one", "--plugin", "two"]):
-        shown = tfm(tmp_path, "train", *arguments, "--cfg")  # which imports nothing
+        shown = tfm(tmp_path, "train", *arguments, "--cfg")
         assert yaml.safe_load(shown.out)["plugins"] == ["one", "two"], shown.err
 
 
@@ -240,7 +242,7 @@ def test_a_library_comes_before_a_file_of_its_name_in_the_working_folder(
 
 def test_the_processes_of_a_benchmark_import_what_the_config_names(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("print('imported')\n", encoding="utf-8")
-    parameters = {"config": to_plain(load_config("bench", ["subject=train", "plugins=[mine]"]))}
+    parameters = {"config": {**to_plain(load_config("bench", ["subject=train"])), "plugins": ["mine"]}}
     program = "from transformer_cli.addons.benchmarks.worker import config_and_parameters; config_and_parameters()"
     ran = run([json.dumps(parameters)], tmp_path, program=program)
     assert (ran.code, ran.out, ran.err) == (0, b"", b"imported\n")

@@ -11,13 +11,7 @@ from tests.test_metrics import noised
 from transformer_cli.cli import main
 from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.evaluation.metrics import (
-    METRICS,
-    MetricSettings,
-    MetricUnavailable,
-    Translations,
-    sentence_scores,
-)
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Translations, sentence_scores
 from transformer_cli.evaluation.test_sets import language_of_file
 from transformer_cli.evaluation.translation import prepare_metrics
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sacrebleu.utils
 import sentencepiece
 from sacrebleu.tokenizers import tokenizer_spm
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
@@ -26,7 +27,6 @@ from transformer_cli.data.checks.findings import Level, Report
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import _key
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.evaluation import tokenization as tokenization_module
 from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Translations, bleu
 from transformer_cli.evaluation.tokenization import PLAIN, Tokenization, tokenization, tokenizer_of, warn_of_script
 from transformer_cli.logs import LOGGER
@@ -372,7 +372,7 @@ def flores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         minloglevel=2,
     )
     (folder / "m.model").rename(folder / SPM_MODELS["flores200"]["url"].rpartition("/")[2])
-    for module in (tokenizer_spm, tokenization_module):
+    for module in (tokenizer_spm, sacrebleu.utils):
         monkeypatch.setattr(module, "SACREBLEU_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SACREBLEU", str(tmp_path / "cache"))
     return folder

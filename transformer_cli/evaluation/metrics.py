@@ -1,25 +1,26 @@
 """Metrics of translations: functions in a registry, each of which returns scores with the signatures that made them.
 
 A metric is given sources, hypotheses and references, and settings such as the languages. BLEU, chrF and TER are those
-of sacrebleu's own command. Some also score each sentence by itself. A module that is imported with `--plugin` adds its
-own with `METRICS.register`, and its sentence-level scores, if there are any, with `SENTENCE_METRICS.register`.
+of sacrebleu's own command, which is imported when one is computed. Some also score each sentence by itself. A plugin
+adds its own with `METRICS.register`, and its sentence-level scores, if there are any, with `SENTENCE_METRICS.register`.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-from sacrebleu.metrics.base import Metric as SacreBLEUMetric
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
+from typing import TYPE_CHECKING, Any
 
 from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import FLORES200, PLAIN, Tokenization, tokenization
 from transformer_cli.registry import Registry, check_callable, guarded
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric as SacreBLEUMetric
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+    from sacrebleu.metrics.ter import TER
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,8 @@ class MetricUnavailable(Exception):
 
 # A metric that means nothing for the languages returns no scores. It may raise MetricUnavailable.
 Metric = Callable[[Translations, MetricSettings], list[Score]]
+
+
 SentenceMetric = Callable[[Translations, MetricSettings], SentenceScores]
 
 
@@ -144,13 +147,19 @@ def _is_number(value: object) -> bool:
 
 
 METRICS: Registry[Metric] = Registry("metric", adopt=_adopted)
+
+
 SENTENCE_METRICS: Registry[SentenceMetric] = Registry("sentence-level metric", adopt=_adopted_of_sentences)
+# What a metric needs before hours of work are spent: raises what the metric itself would raise without any line.
+METRIC_NEEDS: Registry[Callable[[MetricSettings], None]] = Registry("metric")
 
 
 # ---- sacrebleu's own metrics, by the names that they have here
 
 
-def _bleu(settings: MetricSettings, *, sentences: bool = False) -> BLEU:
+def _bleu(settings: MetricSettings, *, sentences: bool = False) -> "BLEU":
+    from sacrebleu.metrics.bleu import BLEU
+
     if settings.tokens.missing:
         raise MetricUnavailable("BLEU", settings.tokens.missing)
     # `force` only silences sacrebleu's advice on tokenised text, which names its own options; ours: translation.py.
@@ -158,22 +167,28 @@ def _bleu(settings: MetricSettings, *, sentences: bool = False) -> BLEU:
     return BLEU(tokenize=settings.tokens.bleu, force=True, effective_order=sentences)
 
 
-def _spbleu(settings: MetricSettings, *, sentences: bool = False) -> BLEU:
+def _spbleu(settings: MetricSettings, *, sentences: bool = False) -> "BLEU":
     tokens = tokenization(settings.target_lang, FLORES200)
     if tokens.missing:
         raise MetricUnavailable("spBLEU", tokens.missing)
     return _bleu(replace(settings, tokens=tokens), sentences=sentences)
 
 
-def _chrf(settings: MetricSettings, *, sentences: bool = False) -> CHRF:
+def _chrf(settings: MetricSettings, *, sentences: bool = False) -> "CHRF":
+    from sacrebleu.metrics.chrf import CHRF
+
     return CHRF()
 
 
-def _chrf_pp(settings: MetricSettings, *, sentences: bool = False) -> CHRF:
+def _chrf_pp(settings: MetricSettings, *, sentences: bool = False) -> "CHRF":
+    from sacrebleu.metrics.chrf import CHRF
+
     return CHRF(word_order=2)
 
 
-def _ter(settings: MetricSettings, *, sentences: bool = False) -> TER:
+def _ter(settings: MetricSettings, *, sentences: bool = False) -> "TER":
+    from sacrebleu.metrics.ter import TER
+
     if not settings.tokens.ter:
         language = settings.target_lang
         raise MetricUnavailable("TER", f"counts words, and {language} is written without blanks between them")
@@ -182,7 +197,7 @@ def _ter(settings: MetricSettings, *, sentences: bool = False) -> TER:
     return TER(normalized=is_asian, asian_support=is_asian)
 
 
-SACREBLEU: dict[str, Callable[..., SacreBLEUMetric]] = {
+SACREBLEU: dict[str, Callable[..., "SacreBLEUMetric"]] = {
     "bleu": _bleu,
     "spbleu": _spbleu,
     "chrf": _chrf,
@@ -192,7 +207,7 @@ SACREBLEU: dict[str, Callable[..., SacreBLEUMetric]] = {
 LOWER_IS_BETTER = ("ter",)
 
 
-def sacrebleu_metric(name: str, settings: MetricSettings) -> SacreBLEUMetric:
+def sacrebleu_metric(name: str, settings: MetricSettings) -> "SacreBLEUMetric":
     """The corpus-level metric of `SACREBLEU` with this name, for sacrebleu's significance tests.
 
     Raises MetricUnavailable where it cannot be computed for the language, or here.
@@ -231,6 +246,17 @@ for _name in SACREBLEU:
     SENTENCE_METRICS.register(_name)(_sentence_metric(_name))
 
 
+def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN) -> Score:
+    """BLEU alone (cased). Raises DataError for other numbers of lines."""
+    check_line_counts(hypotheses, references)
+    return _score(_bleu(MetricSettings(tokens)), hypotheses, references)
+
+
+def _score(metric: "SacreBLEUMetric", hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    result = metric.corpus_score(hypotheses, references)
+    return Score(result.name, float(result.score), metric.get_signature().format())
+
+
 def sentence_scores(name: str, translations: Translations, settings: MetricSettings) -> SentenceScores:
     """The scores of each line by the named metric.
 
@@ -242,12 +268,6 @@ def sentence_scores(name: str, translations: Translations, settings: MetricSetti
         raise ConfigError(f"metrics={name}: has no sentence-level scores. Choose among {choices}")
     check_line_counts(translations.hypotheses, translations.references)
     return SENTENCE_METRICS[name](translations, settings)
-
-
-def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens: Tokenization = PLAIN) -> Score:
-    """BLEU alone (cased). Raises DataError for other numbers of lines."""
-    check_line_counts(hypotheses, references)
-    return _score(_bleu(MetricSettings(tokens)), hypotheses, references)
 
 
 def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
@@ -263,8 +283,3 @@ def check_line_counts(hypotheses: Sequence[str], references: Sequence[Sequence[s
                 f"reference {number}: {len(reference)} lines for {len(hypotheses)} translations, so nothing is scored."
                 " Make line n of one belong to line n of the other"
             )
-
-
-def _score(metric: SacreBLEUMetric, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    result = metric.corpus_score(hypotheses, references)
-    return Score(result.name, float(result.score), metric.get_signature().format())

@@ -14,13 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.significance import estimate_ci
 
-from transformer_cli.evaluation.metrics import (
-    LOWER_IS_BETTER,
-    SACREBLEU,
-    MetricSettings,
-    Translations,
-    sentence_scores,
-)
+from transformer_cli.evaluation.metrics import LOWER_IS_BETTER, SACREBLEU, MetricSettings, Translations, sentence_scores
 
 Array = NDArray[Any]
 Row = Sequence[float]

@@ -15,10 +15,6 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
-from sacrebleu.utils import SACREBLEU_DIR
-
 from transformer_cli.config.checks import BLEU_TOKENIZERS
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
@@ -132,6 +128,8 @@ def _load(name: str, *, needs: str) -> None:
     """Raise EnvironmentFault if sacrebleu's tokenizer `name` does not work here."""
     for library in _LIBRARIES.get(name, ()):
         imported(library, needs=needs)
+    from sacrebleu.metrics.bleu import BLEU
+
     try:
         with _timeout(DOWNLOAD_SECONDS):
             BLEU(tokenize=name, force=True)
@@ -141,6 +139,9 @@ def _load(name: str, *, needs: str) -> None:
 
 def _reason(name: str, error: BaseException) -> str:
     """Why a tokenizer does not work: a library, a dictionary or a download that is not the one it wants."""
+    from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+    from sacrebleu.utils import SACREBLEU_DIR
+
     what = " ".join(str(error).split())
     if name not in SPM_MODELS:
         return f"does not work here ({what}). Choose another tokenizer, or repair it"

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import transformer_cli.evaluation.paper_bleu  # noqa: F401 (registers its metrics)
 from transformer_cli.data.corpus import TextPart
 from transformer_cli.errors import ConfigError, quoted
-from transformer_cli.evaluation.comet import model_of  # (which registers its metric)
 from transformer_cli.evaluation.metrics import (
+    METRIC_NEEDS,
     METRICS,
     SENTENCE_METRICS,
     MetricSettings,
@@ -18,7 +17,6 @@ from transformer_cli.evaluation.metrics import (
     check_line_counts,
     sentence_scores,
 )
-from transformer_cli.evaluation.rouge import require_rouge  # (which registers its metrics)
 from transformer_cli.evaluation.text_statistics import TextStatistics, text_statistics
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.logs import LOGGER
@@ -51,9 +49,9 @@ def check_metrics(names: Sequence[str]) -> None:
 def prepare_metrics(names: Sequence[str], settings: MetricSettings) -> None:
     """Refuse, before hours of work, what cannot be had: raises what the metrics would raise without any line."""
     check_metrics(names)
-    if "comet" in names:
-        model_of(settings.comet)
-    require_rouge(names)
+    for name in names:
+        if name in METRIC_NEEDS:
+            METRIC_NEEDS[name](settings)
 
 
 def evaluate_translations(

@@ -20,7 +20,7 @@ from importlib.metadata import version
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from transformer_cli.evaluation.metrics import METRICS, MetricSettings, Score, Translations, check_line_counts
+from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.tokenization import suited_tokenizer
 
 HYPHEN_IN_WORD = re.compile(r"(\S)-(\S)")
@@ -29,7 +29,6 @@ SPLIT_HYPHEN = r"\1 ##AT##-##AT## \2"
 MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "pl", "pt", "ro", "ru", "sv")
 
 
-@METRICS.register("tokenised_bleu")
 def tokenised_bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
     """For languages of Moses, in a script that their tokenizer separates into words."""
     if not has_moses_tokens(translations, settings):
@@ -37,7 +36,6 @@ def tokenised_bleu_metric(translations: Translations, settings: MetricSettings) 
     return [tokenised_bleu(translations.hypotheses, translations.references, language=settings.target_lang)]
 
 
-@METRICS.register("paper_bleu")
 def paper_bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
     """For English-German."""
     is_en_de = (settings.source_lang, settings.target_lang) == ("en", "de")

@@ -4,15 +4,13 @@ With several references a line has the best of its scores. rougeLsum is the long
 sentence, where rougeL takes a line as one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
 from transformer_cli.data.sentences import split_sentences
 from transformer_cli.evaluation.metrics import (
-    METRICS,
-    SENTENCE_METRICS,
     MetricSettings,
     MetricUnavailable,
     Score,
@@ -55,11 +53,9 @@ def score(translations: Translations, settings: MetricSettings, *, name: str) ->
     return [Score(scores.name, sum(scores.values) / len(scores.values), scores.signature)]
 
 
-def require_rouge(names: Sequence[str]) -> None:
-    """Raise EnvironmentFault if one of the metrics `names` needs rouge-score, which is not installed."""
-    for name in names:
-        if name in ROUGE:
-            imported("rouge_score", needs=f"metrics={name}")
+def require_rouge(name: str) -> None:
+    """Raise EnvironmentFault unless rouge-score, which the metric `name` needs, is installed."""
+    imported("rouge_score", needs=f"metrics={name}")
 
 
 @cache
@@ -76,8 +72,3 @@ def _check_script(label: str, translations: Translations) -> None:
     n_letters = sum(letter.isalpha() for letter in letters)
     if sum("a" <= letter <= "z" for letter in letters) < LATIN_SHARE * n_letters:
         raise MetricUnavailable(label, "rouge-score reads the letters a to z alone, and the references have others")
-
-
-for _name in ROUGE:
-    METRICS.register(_name)(partial(score, name=_name))
-    SENTENCE_METRICS.register(_name)(partial(sentences, name=_name))

@@ -18,8 +18,6 @@ from typing import Any
 from transformer_cli.config.train import Device
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.evaluation.metrics import (
-    METRICS,
-    SENTENCE_METRICS,
     CometSettings,
     MetricSettings,
     MetricUnavailable,
@@ -75,14 +73,12 @@ class CometModel:
     has_gpu: bool  # whether COMET's Python sees one
 
 
-@METRICS.register("comet")
 def comet(translations: Translations, settings: MetricSettings) -> list[Score]:
     """The mean of the scores of the lines, as `comet-score` has it. Raises what `segments` does."""
     scores = sentences(translations, settings)
     return [Score(scores.name, sum(scores.values) / len(scores.values), scores.signature, digits=DIGITS)]
 
 
-@SENTENCE_METRICS.register("comet")
 def sentences(translations: Translations, settings: MetricSettings) -> SentenceScores:
     """The score of each line.
 

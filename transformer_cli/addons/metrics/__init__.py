@@ -1,0 +1,1 @@
+"""Metrics beside those of sacrebleu: COMET, ROUGE, and the BLEU of older papers."""
