@@ -138,7 +138,7 @@ NEEDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "classifying.md": (vectors, ["</s>", "array("]),
     "exporting.md": (exports, ["['"]),
 }
-OVER_HTTP = {"serving.md"}  # its Python is a client
+OVER_HTTP = {"apis.md"}  # its Python is a client
 LONG = {"exporting.md"}
 
 
@@ -170,7 +170,7 @@ def test_the_python_of_a_page_runs_in_its_order(page: Path, tmp_path: Path) -> N
     assert [text for text in says if text not in ran.out.decode()] == []
 
 
-def test_the_clients_of_the_page_about_serving_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_clients_of_the_page_about_apis_run(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("deepl")
     pytest.importorskip("libretranslatepy")
     from tests.toy_server import StandIn, running, stand_in_server

@@ -459,7 +459,7 @@ def test_metrics_count_what_was_asked_and_name_nothing_of_it(served: Served) -> 
 def test_every_metric_is_in_the_docs_and_the_other_way_round(served: Served) -> None:
     page = served.ask("/metrics").body.decode()
     shown = set(re.findall(r"^# TYPE (tfm_\w+)", page, re.MULTILINE))
-    docs = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    docs = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
     assert set(re.findall(r"`(tfm_\w+)`(?=[^|]* \|.*\|$)", docs, re.MULTILINE)) == shown
 
 
