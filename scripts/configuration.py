@@ -1,5 +1,6 @@
 """The text of docs/configuration.md: every key of every command, from the fields in transformer_cli/config/."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 from transformer_cli.command import COMMANDS
@@ -32,48 +33,77 @@ PLUGINS = """
 ## Plugins
 
 `--plugin my_module` (repeatable), or `plugins: [my_module]` in YAML, imports a Python module of your own before a
-command starts, from Python's path or else from the working folder. It may register entries, which configs then name:
-
-| registry | key |
-| --- | --- |
-| `transformer_cli.models.build.MODELS` | `model.name` |
-| `transformer_cli.decoding.search` | `decode.search` |
-| `transformer_cli.training.optimizers` | `optimizer.name`, with its own settings in `optimizer.options` |
-| `transformer_cli.training.schedules` | `schedule.name`, with its own settings in `schedule.options` |
-| `transformer_cli.evaluation.metrics.METRICS` | `metrics` of `tfm evaluate` |
-| `transformer_cli.data.readers.READERS` | `data.reader`, with its own settings in `data.options` |
-
-A plugin is code. It is imported only where your command line or YAML names it: a model file or run directory that was
-made with one names it in an error message, and you decide.
+command starts. It may register entries, which keys such as `model.name`, `schedule.name` or `decode.search` then name:
+[extending](extending.md).
 """
 
+SHARED = """
+## Keys of several commands
+
+The section of each command says which of these it has. A key that means something else there has a row of its own.
+
+"""
+
+AS_TRAIN = ("doctor", "bench", "prepare", "reproduce")  # commands that have the keys of `tfm train`
 GROUPS = ("model", "init", "lora", "data", "schedule", "optimizer", "train", "decode", "comet", "limits")
 
 
 def page() -> str:
     keys = {command: help_of(one.schema) for command, one in COMMANDS.items()}
     of_model = {one.key for one in keys["train"] if _group(one) == "model"}
+
+    def has_some(keys: Sequence[KeyHelp]) -> bool:
+        """Whether these have a part of the group `model`, with a meaning of their own, as `tfm attention` has."""
+        return not of_model <= {one.key for one in keys}
+
     parts = [INTRODUCTION, _files(), PLUGINS]
     for group in GROUPS:
         owner = next(command for command in COMMANDS if any(_group(one) == group for one in keys[command]))
         users = [command for command in COMMANDS if any(_group(one) == group for one in keys[command])]
-        if group == "model":  # of which `tfm attention` has a few, with a meaning of their own
-            users = [command for command in users if of_model <= {one.key for one in keys[command]}]
+        if group == "model":
+            users = [command for command in users if not has_some(keys[command])]
         parts.append(f"\n## `{group}`\n\nOf {', '.join(f'`tfm {name}`' for name in users)}.\n\n")
         parts.append(_table([one for one in keys[owner] if _group(one) == group]))
-    shared = {one.key for one in keys["train"]}
+    shared = _shared({command: keys[command] for command in COMMANDS if command not in AS_TRAIN})
+    parts.append(SHARED + _table(list(shared.values())))
+    of_train = {one.key for one in keys["train"]}
     for command in COMMANDS:
-        own = [one for one in keys[command] if not _group(one)]
-        has_some = not of_model <= {one.key for one in keys[command]}
-        own += [one for one in keys[command] if has_some and _group(one) == "model"]
-        if command in ("doctor", "bench", "prepare", "reproduce"):
-            own = [one for one in own if one.key not in shared]
-            intro = "The keys of `tfm train`" + (", and:" if own else ".")
+        own = [one for one in keys[command] if not _group(one) or (_group(one) == "model" and has_some(keys[command]))]
+        parts.append(f"\n## `tfm {command}`\n\n")
+        if command in AS_TRAIN:
+            own = [one for one in own if one.key not in of_train]
+            parts.append("The keys of `tfm train`" + (", and:\n\n" if own else ".\n"))
         else:
-            groups = list(dict.fromkeys(_group(one) for one in keys[command] if _group(one) and one not in own))
-            intro = f"And those of {', '.join(f'`{group}`' for group in groups)}." if groups else ""
-        parts.append(f"\n## `tfm {command}`\n\n" + (f"{intro}\n\n" if intro else "") + _table(own))
+            groups = dict.fromkeys(_group(one) for one in keys[command] if _group(one) and one not in own)
+            also = [one for one in own if _meaning(one) in shared]
+            own = [one for one in own if one not in also]
+            parts.append(_sentence("Groups", groups) + _sentence("Keys of several commands", [one.key for one in also]))
+        parts.append(_table(own))
     return "".join(parts).rstrip() + "\n"
+
+
+def _meaning(one: KeyHelp) -> tuple[str, ...]:
+    """What is equal in all commands that share a key."""
+    return one.key, one.type, one.values, one.default, one.help
+
+
+def _shared(keys: Mapping[str, Sequence[KeyHelp]]) -> dict[tuple[str, ...], KeyHelp]:
+    """The keys outside of groups that mean the same in several of these commands, those of most commands first."""
+    found: dict[tuple[str, ...], list[KeyHelp]] = {}
+    for of_command in keys.values():
+        for one in of_command:
+            if not _group(one):
+                found.setdefault(_meaning(one), []).append(one)
+    shared: dict[str, tuple[str, ...]] = {}  # of each key the meaning that most commands have
+    for meaning in sorted(found, key=lambda meaning: -len(found[meaning])):
+        if len(found[meaning]) > 1:
+            shared.setdefault(meaning[0], meaning)
+    return {meaning: found[meaning][0] for meaning in shared.values()}
+
+
+def _sentence(what: str, names: Iterable[str]) -> str:
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"{what}: {listed}.\n\n" if listed else ""
 
 
 def _files() -> str:
