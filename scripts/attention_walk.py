@@ -173,7 +173,7 @@ class Walk:
 
     @cached_property
     def head(self) -> int:
-        """Of the first layer: the head in which the pronoun attends most to its antecedent."""
+        """The head of the first layer in which the pronoun attends most to its antecedent."""
         return int(self.weights["encoder"][0, :, self.pronoun, self.source.index(ANTECEDENT)].argmax())
 
 
@@ -392,7 +392,7 @@ def scaling(widths: Sequence[int] = (4, 8, 16, 32, 64, 128, 256, 512)) -> Iterat
 
 
 def first_gradients(tokenizers: Tokenizers, n_layers: int = 6) -> Iterator[str]:
-    """Of the first batch, at initialisation: the norm of the gradient of each feed-forward layer's output matrix."""
+    """The gradient norm, on the first batch at initialisation, of each feed-forward layer's output matrix."""
     batch = first_batch(tokenizers)
     found = {norm: gradient_norms(norm, tokenizers, batch, n_layers) for norm in (Norm.post, Norm.pre)}
     yield "         post-LN               pre-LN"
@@ -488,7 +488,7 @@ def warm_up(runs: Path) -> Iterator[str]:
 
 
 def frequency_nll(tokenizers: Tokenizers) -> float:
-    """Of dev, in nats a token, by how often each token comes in 5,000 training sentences and nothing else."""
+    """The NLL of dev, in nats a token, by the frequency of each token in 5,000 training sentences."""
     train_K, dev_K = (
         torch.from_numpy(encode_pairs(as_text(pairs), tokenizers, max_length=256).target_ids.astype(np.int64))
         for pairs in (read_builtin(DEMO, "train")[:5000], read_builtin(DEMO, "dev"))
@@ -529,7 +529,7 @@ def as_text(pairs: Sequence[Pair]) -> ParallelText:
 
 @torch.no_grad()
 def token_predictions(model: Transformer, tokenizers: Tokenizers, text: ParallelText) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each target token: its NLL, the probability of the likeliest one, and whether that is it."""
+    """The NLL of each target token, the probability of the likeliest one, and whether that is it."""
     corpus = encode_pairs(text, tokenizers, max_length=256)
     found = []
     for batch in micro_batches(corpus, np.arange(len(corpus)), tokenizers, max_tokens=4096):
@@ -549,7 +549,7 @@ def calibration_error(confidence_K: Tensor, right_K: Tensor, n_bins: int = 10) -
 
 
 def beams(runs: Path) -> Iterator[str]:
-    """On the dev set, by the model of the run."""
+    """BLEU and log-probability of greedy and beam search on the dev set, by the model of the run."""
     file, text = read_model(runs / SMOOTHED / MODEL_FILE), as_text(read_builtin(DEMO, "dev"))
     model = file.build(CPU)
     greedy_config = DecodeConfig(search="greedy", beam_size=1)

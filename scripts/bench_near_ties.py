@@ -63,7 +63,7 @@ def measured(model: ModelFile, lines: Sequence[str], precision: str, device: tor
 
 
 def engine_of(model: ModelFile, precision: str, device: torch.device) -> TorchEngine:
-    """In any precision also on a CPU, where the command refuses 16 bits."""
+    """An engine of any precision, also on a CPU, where the command refuses 16 bits."""
     built = converted(model.build(device), DTYPES[DecodePrecision[precision]])
     return TorchEngine(built, model.tokenizers, device=device, text=training_text([model]))
 

@@ -62,7 +62,7 @@ print(len(lines) / (time.perf_counter() - began))
 
 
 def memory_mb(process: int) -> float:
-    """What is resident."""
+    """The resident memory, in MB."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(re.findall(r"VmRSS:\s+(\d+)", status)[0]) / 1024
 

@@ -218,7 +218,7 @@ class Bench:
     # ---- Scores
 
     def scores(self, name: str, runs: list[Path], part: str) -> dict[str, float]:
-        """By the names of `tfm evaluate`, of translations of a part by all `runs` together; kept beside the first."""
+        """The scores of `tfm evaluate` for translations of a part by all `runs` together; kept beside the first."""
         text = TEXTS[name]
         seeds = "-".join(run.name.rpartition("-")[2] for run in runs)
         kept = runs[0] / f"bench-{part}-of-{seeds}.json"

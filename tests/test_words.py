@@ -1,5 +1,6 @@
-"""One thing has one word, which is the field's: words that the project once used instead stay out of it."""
+"""One thing has one word, which is the field's; words that the project once used stay out, and docstrings have a subject."""
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,3 +86,34 @@ def test_the_check_finds_old_words_and_leaves_others() -> None:
     key = [found[:2] for found in old_words("config.rivals, rivals=false\nour rivals, RIVALS = 1\nrivals=names")]
     assert key == [(2, "rivals"), (2, "RIVALS"), (3, "rivals")]
     assert not list(old_words("the neighbourhood, the wishlist, a said word, own_pasture, skips a line"))
+
+
+NO_SUBJECT = re.compile(
+    r"(?:Of|Its|Those|That|Their|These|With|Where|By|In(?! place\b)|As|For|From|To|And|Or|But|Whose|Who|Which|Without"
+    r"|Behind|Beside|Within|Between|Also|Until|Up|On|At(?! (?:most|least)\b)|Under|Through|Inside|What is)\b"
+)
+
+
+def without_subject(source: str) -> Iterator[tuple[int, str]]:
+    """The line and the text of each docstring whose first word leaves open what it is about."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None and NO_SUBJECT.match(text):
+                yield getattr(node, "lineno", 1), text.partition("\n")[0]
+
+
+def test_docstrings_say_what_the_thing_is() -> None:
+    paths = [path for path in files() if path.suffix == ".py"]
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in paths
+        for line, text in without_subject(path.read_text(encoding="utf-8"))
+    ]
+    assert len(paths) > 100
+    assert not found, "docstrings that begin without a subject:\n" + "\n".join(found)
+
+
+def test_the_check_of_docstrings_finds_one_without_a_subject() -> None:
+    source = 'def f():\n    """Of it."""\n\nclass C:\n    """In place."""\n    def g(self):\n        """Those."""\n'
+    assert [line for line, _ in without_subject(source)] == [1, 6]

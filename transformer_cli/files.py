@@ -170,7 +170,7 @@ def _close(handle: BinaryIO) -> None:
 
 
 def _open_new(file: Path, *, private: bool) -> BinaryIO:
-    """With `private`, readable by this user only, whatever the umask."""
+    """Opens a new file; with `private`, it is readable by this user only, whatever the umask."""
     if not private:
         return file.open("xb")
     return open(file, "xb", opener=partial(os.open, mode=0o600))

@@ -136,7 +136,7 @@ class Code:
 
     @classmethod
     def of(cls, written: str) -> "Code":
-        """Of pt-BR, pt_BR, PT-br, sr@latin, zh-Hant-TW."""
+        """Parses pt-BR, pt_BR, PT-br, sr@latin, zh-Hant-TW."""
         code, _, modifier = written.strip().lower().replace("_", "-").partition("@")
         language, *rest = _MEANT.get(code, code).split("-")
         language = _ISO_639_1.get(language, language)
@@ -192,17 +192,20 @@ def iso_639_1(code: str) -> str:
 
 
 def language_name(code: str) -> str | None:
-    """Its English name; None for a code that is not in the table. Regions and scripts, as in en_US, are left out."""
+    """The English name of a language; None for a code that is not in the table.
+
+    Regions and scripts, as in en_US, are left out.
+    """
     return NAMES.get(base_code(code))
 
 
 def written(code: str) -> str:
-    """As BCP 47 writes it: pt-BR for pt_BR."""
+    """The code as BCP 47 writes it: pt-BR for pt_BR."""
     return code.replace("_", "-")
 
 
 def names_of(codes: Iterable[str]) -> dict[str, str]:
-    """In English, with the code where several have the same."""
+    """The English names of the languages, with the code where several have the same."""
     names = {code: language_name(code) or code for code in codes}
     counts = Counter(names.values())
     return {code: f"{name} ({written(code)})" if counts[name] > 1 else name for code, name in names.items()}

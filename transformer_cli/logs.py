@@ -1,4 +1,4 @@
-"""Where messages go: stderr, one line each, above a progress bar if there is one."""
+"""Messages on stderr, one line each, above a progress bar if there is one."""
 
 import logging
 import os

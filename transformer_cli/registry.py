@@ -168,7 +168,7 @@ def is_ours(function: Any) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """Where a plugin defines a function or class: `plugin mine (mine.py:12)`."""
+    """The place where a plugin defines a function or class: `plugin mine (mine.py:12)`."""
     defined = _defined(function)
     code = getattr(defined, "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)

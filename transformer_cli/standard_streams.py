@@ -83,7 +83,7 @@ class Output(io.BufferedIOBase):
 
 
 class Messages(Output):
-    """For messages, which are discarded where they cannot be written: that must not end the command."""
+    """The stream of messages, which are discarded where they cannot be written: that must not end the command."""
 
     def flush(self) -> None:
         try:
@@ -93,7 +93,7 @@ class Messages(Output):
 
 
 def _wait(descriptor: int, event: int) -> None:
-    """Until the descriptor is ready, or the other end has gone."""
+    """Waits until the descriptor is ready, or the other end has gone."""
     poll = select.poll()
     poll.register(descriptor, event)
     poll.poll()

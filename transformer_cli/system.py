@@ -132,7 +132,7 @@ def processor() -> str:
 
 
 def n_processors() -> int:
-    """That this process may use."""
+    """The number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     count: int | None = getattr(os, "process_cpu_count", os.cpu_count)()  # the first since Python 3.13
@@ -168,14 +168,14 @@ def without_main_module() -> Iterator[None]:
 
 
 def total_memory() -> int:
-    """Of this machine."""
+    """The memory of this machine, in bytes."""
     if hasattr(os, "sysconf"):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return _windows_memory()[0]
 
 
 def available_memory() -> int:
-    """That programs can still get: as Linux and Windows report it, elsewhere all that this machine has."""
+    """The memory that programs can still get, in bytes, as Linux and Windows report it; elsewhere all there is."""
     with suppress(OSError):
         found = re.search(r"^MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
         if found:
@@ -197,7 +197,7 @@ def peak_memory() -> int:
 
 
 def forget_peak_memory() -> None:
-    """On Linux; elsewhere the peak remains that of the whole process."""
+    """Resets the peak memory, on Linux; elsewhere the peak remains that of the whole process."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 

@@ -358,7 +358,7 @@ def _load_history(readline: ModuleType) -> Path | None:
 
 
 def history_file() -> Path:
-    """In the user's folder for state (XDG). Raises EnvironmentFault where it is unknown."""
+    """The history file in the user's folder for state (XDG). Raises EnvironmentFault where it is unknown."""
     state = os.environ.get("XDG_STATE_HOME", "")
     folder = Path(state) if Path(state).is_absolute() else folder_named("~/.local/state")  # relative values are ignored
     return folder / "tfm" / "history"

@@ -333,7 +333,7 @@ class Speaker:
     """Says random sentences of the grammar; all its chance comes from one generator."""
 
     def __init__(self, seed: int, *, places: bool = True) -> None:
-        """Without `places` the lexicon lacks OF_PLACES, no sentence is by `_crossing`, and none has *too*."""
+        """The lexicon lacks OF_PLACES without `places`, no sentence is by `_crossing`, and none has *too*."""
         self._rng, self._places = Random(seed), places
         self._nouns = [noun for noun in NOUNS if places or noun.en not in OF_PLACES]
         self._adjectives = [adjective for adjective in ADJECTIVES if places or adjective.en not in OF_PLACES]

@@ -102,7 +102,7 @@ def with_precision(config: BenchConfig, name: str, mode: str) -> BenchConfig:
 
 
 def outcome(config: BenchConfig, device: torch.device) -> dict[str, Any]:
-    """On the CPU: logits, loss, gradient and update of the first batch of the workload."""
+    """Computes on the CPU logits, loss, gradient and update of the first batch of the workload."""
     worker = TfmTraining(config, device)
     with closing(worker.ahead):
         trainer = worker.run.trainer
@@ -144,7 +144,7 @@ def compared(found: dict[str, Any], wanted: dict[str, Any]) -> dict[str, float]:
 
 
 def trimmed(x: Tensor, like: Tensor) -> Tensor:
-    """Without the rows that a GPU adds to the embeddings."""
+    """The tensor without the rows that a GPU adds to the embeddings."""
     return x[tuple(slice(0, n) for n in like.shape)]
 
 

@@ -51,7 +51,7 @@ def brief(block: Block) -> list[str]:
 
 
 def paths(block: Block) -> dict[str, Callable[[], Path]]:
-    """In the order of their worth; made when they are measured."""
+    """The paths in order of importance; each is made when it is measured."""
 
     def changed(*overrides: str, capability: tuple[int, int] | None = None) -> Callable[[], Path]:
         return lambda: Path(block.config("base", *brief(block), *overrides), capability=capability)
@@ -114,7 +114,7 @@ def in_pairs(block: Block, main: TfmTraining, path: Path) -> tuple[list[float], 
 
 @contextmanager
 def older(capability: tuple[int, int] | None) -> Iterator[None]:
-    """Within it the GPU says that it is of this `capability`."""
+    """Makes the GPU report this `capability` in the block."""
     if capability is None:
         yield
         return

@@ -88,7 +88,7 @@ def bullet(one: dict[str, Any]) -> str:
 
 
 def one_line(text: str, limit: int = 300) -> str:
-    """On one line and without the marks of Markdown's code, which a test reads as names of files and keys."""
+    """The text on one line and without the marks of Markdown's code, which a test reads as names of files and keys."""
     shown = " ".join(text.replace("`", "'").split())
     return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 

@@ -124,7 +124,7 @@ def contest(block: Block, ways: list[Way], *, model: str) -> Measured:
 
 
 def warmed_up(block: Block, ways: list[Way], failed: dict[str, str], stack: ExitStack) -> dict[str, Timed]:
-    """Those that compile side by side, the others one after another, as their first updates need the most memory."""
+    """Warms up: what compiles side by side, the rest one by one, as first updates need the most memory."""
     workers = {way.name: stack.enter_context(closing(way.start())) for way in ways}
 
     def warm_up(way: Way) -> Timed:

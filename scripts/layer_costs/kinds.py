@@ -177,7 +177,7 @@ class Layer:
         return torch.autograd.grad(self.run(), self.leaves, self.grad)
 
     def bytes_held(self, device: torch.device) -> int:
-        """On a GPU, the peak memory of both passes; on a CPU, the tensors saved for backward, input included."""
+        """The peak memory of both passes on a GPU; on a CPU, the tensors saved for backward, input included."""
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)

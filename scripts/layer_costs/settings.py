@@ -1,4 +1,4 @@
-"""What is measured: the sizes of the layers and how they are timed."""
+"""Settings of the measurement: the sizes of the layers and how they are timed."""
 
 import argparse
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which lines of the package each test of the default suite runs: measured once, and kept in a file.
+"""The lines of the package that each test of the default suite runs: measured once, and kept in a file.
 
 A test file is measured again when its text has changed. When the package has changed since, the lines that are still
 there are found in the new source.

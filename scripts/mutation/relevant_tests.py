@@ -1,4 +1,4 @@
-"""Which tests concern a line of the package, the likeliest to notice a fault first.
+"""The tests that concern a line of the package, the likeliest to notice a fault first.
 
 Of test files that `line_map.py` has measured those tests that run the line; of others, those that import its module or
 are called like it.

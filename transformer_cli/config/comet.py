@@ -7,7 +7,7 @@ from transformer_cli.config.fields import key
 
 @dataclass
 class CometConfig:
-    """Which COMET model scores, and which Python runs it."""
+    """The COMET model that scores, and the Python that runs it."""
 
     model: str = key(
         "Unbabel/wmt22-comet-da",

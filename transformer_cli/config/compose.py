@@ -150,7 +150,7 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
 
 @cache
 def _empty(schema: type) -> DictConfig:
-    """Its defaults; to be merged into copies of it only."""
+    """The defaults of a schema; to be merged into copies of it only."""
     return typing.cast(DictConfig, OmegaConf.structured(schema))
 
 

@@ -201,7 +201,7 @@ class AugmentationConfig:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Those of the kinds that are used, in the order in which they are applied."""
+        """The rates of the kinds that are used, in the order in which they are applied."""
         every = {
             "merged": self.merged,
             "split": self.split,
@@ -396,7 +396,7 @@ class DataConfig:
 
     @property
     def trained(self) -> Task:
-        """What is trained on this corpus."""
+        """The task that is trained on this corpus."""
         return TASKS[self.task]
 
     def __post_init__(self) -> None:

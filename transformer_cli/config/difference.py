@@ -1,4 +1,4 @@
-"""In which keys configs differ."""
+"""The keys in which configs differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

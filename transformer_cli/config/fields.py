@@ -124,7 +124,7 @@ def key(
 
 
 def written_name(field_name: str) -> str:
-    """As it is written in a config: what Python has a keyword for, as `from`, is a field with an underscore behind."""
+    """The name of a field as a config has it: a Python keyword, as `from`, is a field with an underscore behind."""
     return field_name.removesuffix("_")
 
 

@@ -59,7 +59,7 @@ class Tying(Enum):
 
     @property
     def shares_embedding(self) -> bool:
-        """Between source and target, which then need one vocabulary."""
+        """Whether source and target share one embedding, and so need one vocabulary."""
         return self in (Tying.three_way, Tying.source_target)
 
     @property

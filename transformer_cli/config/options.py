@@ -40,7 +40,7 @@ def option_infos(registry: Registry[Any], name: str | None) -> Mapping[str, KeyI
 def options_that_affect(
     affects: Affects, registry: Registry[Any], name: str | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Those of the options `given` to the entry `name` that affect it, and those that do not say what they affect."""
+    """The options among `given` to the entry `name` that affect it, and those that do not say what they affect."""
     infos = option_infos(registry, name)
     return {key: value for key, value in given.items() if infos.get(key, KeyInfo("")).affects in (affects, None)}
 

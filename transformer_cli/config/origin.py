@@ -1,4 +1,4 @@
-"""Which default, YAML file, override or flag gives a key its value, and which would without it."""
+"""The origin of each key's value: a default, YAML file, override or flag; and the value without it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,7 +164,7 @@ class Origins:
         return [file for file in self.files if file.group == group]
 
     def why(self, key: str, *, otherwise: bool = True) -> Explanation:
-        """Where the value of `key` is from. Raises ConfigError for an unknown one."""
+        """The origin of the value of `key`. Raises ConfigError for an unknown one."""
         check_key(KEYWORDS.get(key, key), schema_of(self.line.command), groups=groups_of(self.line.command))
         option = next((known for known in self.keys if key.startswith(f"{known}.")), key)  # of a plugin
         default = [Source(self.keys[option].default_value, DEFAULT)] if option == key else []
@@ -234,7 +234,7 @@ def _files(line: CommandLine) -> list[ChosenFile]:
     data = next((file.choice for file in plain.values() if file.group == "data"), "")
 
     def chosen(name: str) -> ChosenFile:
-        """With what has chosen it."""
+        """The chosen file, with what has chosen it."""
         file = plain[name]
         if not file.group:
             return file

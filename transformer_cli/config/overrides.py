@@ -104,5 +104,5 @@ def _element(value: str) -> str:
 
 
 def quoted_for_hydra(text: str) -> str:
-    """In quotes, in which a backslash escapes only a quote, or what ends as one."""
+    """The text in quotes, in which a backslash escapes only a quote, or what ends as one."""
     return "'" + re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text) + "'"

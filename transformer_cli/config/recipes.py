@@ -1,4 +1,4 @@
-"""Which YAML files a command line chooses, and the recipe that suits the chosen corpus."""
+"""The YAML files that a command line chooses, and the recipe that suits the chosen corpus."""
 
 import os
 from collections.abc import Iterable, Sequence

@@ -56,7 +56,7 @@ def languages_of(side: str) -> list[str]:
 
 
 def languages_named(tags: Sequence[str], languages: Sequence[str]) -> list[str]:
-    """Those of `languages` that some tag names, in the order of the tags.
+    """The languages among `languages` that some tag names, in the order of the tags.
 
     Where a tag names one with a 2 or `to`, as <2de>, it alone says what the translation is in: others may name the
     language of the source.

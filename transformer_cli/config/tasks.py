@@ -26,7 +26,9 @@ class TextKind(Enum):
 
 
 class Task:
-    """What is trained. A subclass is registered, as `TASKS.register("mine")(MyTask())`, under its value of data.task.
+    """A kind of training: translation, tagging, and so on.
+
+    A subclass is registered, as `TASKS.register("mine")(MyTask())`, under its value of data.task.
 
     The methods get the config of the command, and raise TfmError.
     """

@@ -1,1 +1,1 @@
-"""From bytes to batches: lines, corpora, tokenizer, cache, batching."""
+"""Turns bytes into batches: lines, corpora, tokenizer, cache, batching."""

@@ -107,7 +107,7 @@ class Augmenter:
         return self._changed(index, stored, before, [kind], Random(index)) != before
 
     def _augmented(self, pairs: EncodedCorpus, indices: Array, *, epoch: int) -> tuple[EncodedCorpus, int, int]:
-        """Also how many pairs change, or would, and how many of these stay as they are."""
+        """The augmented pairs, how many of them change, or would, and how many of these stay as they are."""
         rates = self.config.augment.rates
         draws = draw(indices, seed=self.seed, epoch=epoch)
         is_drawn = np.stack([_is_below(draws[AUGMENTATIONS.index(kind)], rate) for kind, rate in rates.items()])
@@ -205,13 +205,13 @@ class Augmenter:
 
     @cached_property
     def _plain_pieces(self) -> list[str]:
-        """Those of the vocabularies that may stand in a URL."""
+        """The pieces of the vocabularies that may stand in a URL."""
         sides = self.tokenizers.source, self.tokenizers.target
         names = {piece.strip(SPACE) for side in sides for piece in side.pieces(range(len(side)))}
         return sorted(name for name in names if _PLAIN_PIECE.fullmatch(name))
 
     def _languages(self, index: int, source_ids: Ids) -> Pair:
-        """Those of the pair; of a side that has several, the one that its tags name, or else an empty one."""
+        """The languages of the pair; of a side that has several, the one that its tags name, or else an empty one."""
         source, target = self.config.source_lang, self.config.target_lang
         if self._is_exchanged(index):
             return target, source
@@ -224,12 +224,12 @@ class Augmenter:
 
     @cached_property
     def _ends(self) -> Array:
-        """Where each run of pairs of one direction ends."""
+        """The end of each run of pairs of one direction."""
         return np.cumsum(np.repeat(np.array(self.chunks, np.int64), 2))
 
     @cached_property
     def _bounds(self) -> Array:
-        """Where each part of the corpus begins, and the last one ends."""
+        """The start of each part of the corpus, and the end of the last one."""
         return np.cumsum([0, *(part.n_pairs for part in self.parts)]) if self.parts else np.array([0, len(self.corpus)])
 
     def _partner(self, index: int, stored: tuple[Ids, Ids], random: Random) -> Pair | None:
@@ -247,7 +247,7 @@ class Augmenter:
         return None
 
     def _ids(self, index: int) -> tuple[Ids, Ids]:
-        """Those of a pair of the corpus."""
+        """The ids of a pair of the corpus."""
         corpus = self.corpus
         source = corpus.source_ids[corpus.source_offsets[index] : corpus.source_offsets[index + 1]].tolist()
         return source, corpus.target_ids[corpus.target_offsets[index] : corpus.target_offsets[index + 1]].tolist()

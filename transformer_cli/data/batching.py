@@ -48,7 +48,7 @@ class Batch:
 
     @property
     def n_tokens(self) -> int:
-        """Of both sides."""
+        """The number of tokens of both sides."""
         return len(self.source_S) + self.n_target_tokens
 
     @property
@@ -169,7 +169,7 @@ class BatchPlan:
 
 
 def updates_per_epoch(n_tokens: int, longest: int, tokens_per_update: int) -> int:
-    """At most as many as leave each update at least the tokens of the longest sentence."""
+    """The updates per epoch, so that each has at least the tokens of the longest sentence."""
     return max(1, min(round(n_tokens / tokens_per_update), n_tokens // longest))
 
 
@@ -196,7 +196,7 @@ def micro_batches(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers,
 
 
 def _cuts(ends: Sequence[Array], max_tokens: int) -> list[slice]:
-    """As few slices of consecutive rows as have at most `max_tokens` tokens a side, or a single row.
+    """The fewest slices of consecutive rows that have at most `max_tokens` tokens a side, or a single row.
 
     `ends` counts each side's tokens up to each row's end. The largest slice is within 1 % of the least possible: ranks
     that share the slices wait little for each other.

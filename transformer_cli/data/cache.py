@@ -51,7 +51,7 @@ class EncodedCorpus:
     def of(
         cls, sources: Sequence[Any], targets: Sequence[Any], word_ends: Sequence[Any] | None = None
     ) -> "EncodedCorpus":
-        """In memory: one list or array of ids for each sentence of a side."""
+        """A corpus in memory: one list or array of ids for each sentence of a side."""
         ends = None if word_ends is None else _concatenated(word_ends)[0]
         return cls(*_concatenated(sources), *_concatenated(targets), ends)
 
@@ -152,7 +152,7 @@ def _open_side(stem: Path, vocab_size: int) -> tuple[Array, Array, Array]:
 
 
 def _lengths(path: Path, n: int) -> Array:
-    """Of `n` sentences, in memory: half the size of their offsets, which are read in passing and not mapped."""
+    """The lengths of `n` sentences, in memory: half the size of their offsets, which are read and not mapped."""
     lengths = np.empty(n, np.int32)
     for start in range(0, n, _LENGTHS_AT_A_TIME):
         count = min(_LENGTHS_AT_A_TIME, n - start)
@@ -218,7 +218,7 @@ def manifest(files: Mapping[str, Any]) -> bytes:
 
 
 def _fault(folder: Path, hashes: Hashes) -> str | None:
-    """What is wrong with `folder`, compared with its manifest; None if nothing is."""
+    """The fault of `folder`, compared with its manifest; None if there is none."""
     if not folder.is_dir():
         return "missing"
     try:

@@ -1,4 +1,4 @@
-"""Where the files of a corpus are, and their lines: decompressed, decoded, and freed of markup.
+"""The files of a corpus and their lines: decompressed, decoded, and freed of markup.
 
 A file is named by its path, or as `archive.tgz::path/inside`, and found under `data.root`, among the downloads or in
 the working folder.

@@ -67,7 +67,7 @@ class Pieces:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """Of the pieces that text is cut into by them."""
+        """The scores of the pieces that text is cut into."""
         return {name: score for name, score, kind in self.entries if kind == PieceKind.normal}
 
     @property
@@ -190,7 +190,7 @@ def _piece_message(piece: str, score: float, kind: PieceKind) -> bytes:
 
 
 def new_pieces(model_bytes: bytes, lines: Iterable[str], n_pieces: int) -> list[str]:
-    """Up to `n_pieces` that a tokenizer lacks for `lines`: characters first, then merges, the most frequent first.
+    """The new pieces (`n_pieces` or fewer) for `lines`: characters first, then merges, the most frequent first.
 
     Each is made of pieces that are there before it. Raises ConfigError for a tokenizer that takes none.
     """
@@ -209,7 +209,7 @@ def _spelled(tokenizer: Tokenizer, lines: Sequence[str]) -> Iterator[str]:
 
 
 def _new_characters(old: Pieces, lines: Counter[str]) -> list[str]:
-    """Those that the vocabulary lacks and the text has more often than now and then, the most frequent first."""
+    """The characters that the vocabulary lacks and the text has more than a few times, most frequent first."""
     counts: Counter[str] = Counter()
     for line, n in lines.items():
         for character in line:
@@ -308,7 +308,7 @@ def _script(character: str) -> str:
 
 
 def parts_of_new(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
-    """Of each entry of `new` that `old` lacks, the ids of the pieces that `old` cuts it into.
+    """The ids of the pieces that `old` cuts each new entry of `new` into.
 
     None for a piece of the other language, in a vocabulary of both with a segmenter for each."""
     names = new.pieces(range(len(old), len(new)))
@@ -377,7 +377,7 @@ def _required(tokenizer: Tokenizer, lines: Sequence[str], n_pieces: int) -> list
 
 
 def _numbered(tokenizer: Tokenizer, pieces: Sequence[str]) -> bytes:
-    """Its bytes with ids for `pieces`, in their order."""
+    """The tokenizer's bytes with ids for `pieces`, in their order."""
     assert tokenizer.packed is not None
     new = [piece for piece in pieces if piece not in tokenizer.packed.ids]
     return replace(tokenizer.packed, pieces=[*tokenizer.packed.pieces, *new]).to_bytes()

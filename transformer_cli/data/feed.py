@@ -77,11 +77,11 @@ class Feed:
         return int(max(self._corpus.source_lengths.max(), self._corpus.target_lengths.max()))
 
     def pairs(self, step: int) -> EncodedCorpus:
-        """Those of an update, in memory."""
+        """The pairs of an update, in memory."""
         return self._pairs(self.plan.update(step - 1), epoch=(step - 1) // self.plan.updates_per_epoch)
 
     def batches(self, step: int) -> list[Batch]:
-        """Those of an update."""
+        """The batches of an update."""
         pairs = self.pairs(step)
         return micro_batches(pairs, np.arange(len(pairs)), self._tokenizers, max_tokens=self._max_tokens)
 

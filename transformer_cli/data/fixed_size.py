@@ -35,7 +35,7 @@ class Sizes(NamedTuple):
 
     @property
     def n_tokens(self) -> int:
-        """Of both sides."""
+        """The number of tokens of both sides."""
         return self.source + self.target
 
     @classmethod

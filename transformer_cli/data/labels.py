@@ -92,5 +92,5 @@ def without_blank(text: ParallelText, labels: list[str], *, where: str) -> Paral
 
 
 def real_lines(text: ParallelText) -> list[int]:
-    """Which lines have a text and a label, by index from 0."""
+    """The indices, from 0, of the lines that have a text and a label."""
     return [i for i, (source, label) in enumerate(text.each()) if label and source.strip()]

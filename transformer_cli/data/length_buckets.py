@@ -31,7 +31,7 @@ class BucketedBatch(FixedSizeBatch):
 
     @property
     def slots(self) -> tuple[Tensor, Tensor]:
-        """Where each source and each target token is among the padded ones: views of `memory`, in int32."""
+        """The position of each source and target token among the padded ones: views of `memory`, in int32."""
         lengths = [len(self.source_S), len(self.target_in_T)]
         source, target = torch.split(self.memory[len(self.memory) - sum(lengths) :], lengths)
         return source, target
@@ -94,7 +94,7 @@ def _best_cuts(cost: Array) -> list[list[int]]:
 
 
 def _slots(lengths: Array, padded_lengths: Array) -> Array:
-    """Where the tokens of sentences of `lengths` are when each is padded to its `padded_lengths`."""
+    """The positions of the tokens of sentences of `lengths` when each is padded to its `padded_lengths`."""
     starts = np.cumsum(padded_lengths) - padded_lengths
     within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     found: Array = (np.repeat(starts, lengths) + within).astype(np.int32)

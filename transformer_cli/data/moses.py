@@ -13,7 +13,10 @@ _BY_CHANCE = 2  # lines
 
 
 class MosesText:
-    """Of one language, by its code. The library is imported when it is used: it takes a while."""
+    """Moses's text processing of one language, by its code.
+
+    The library is imported when it is used: it takes a while.
+    """
 
     def __init__(self, language: str) -> None:
         self.language = language
@@ -27,7 +30,7 @@ class MosesText:
         return import_module("sacremoses").MosesDetokenizer(self.language)
 
     def tokenized(self, text: str) -> str:
-        """As `--tokenizer moses` of fairseq does it: hyphens are split, and XML entities escaped."""
+        """The tokens that `--tokenizer moses` of fairseq makes: hyphens are split, and XML entities escaped."""
         found: str = self._tokenizer.tokenize(text, aggressive_dash_splits=True, return_str=True, escape=True)
         return found
 

@@ -126,7 +126,7 @@ def _cache() -> Path:
 
 
 class _Damaged(Exception):
-    """What is in the cache cannot be what sacrebleu knows."""
+    """The cache has content that sacrebleu's test set cannot have."""
 
 
 class _NotMade(Exception):

@@ -24,12 +24,12 @@ Spans = Sequence[tuple[int, int]]  # where parts of a line begin and end
 
 
 def upper_case(line: str, language: str = "") -> str:
-    """In capitals; `language` is a code, as tr or tur_Latn."""
+    """The line in capitals; `language` is a code, as tr or tur_Latn."""
     return (line.replace("i", "İ") if _DOTTED_I.fullmatch(language) else line).upper()
 
 
 def lower_case(line: str, language: str = "") -> str:
-    """In small letters; `language` is a code, as for `upper_case`."""
+    """The line in small letters; `language` is a code, as for `upper_case`."""
     return (line.replace("İ", "i").replace("I", "ı") if _DOTTED_I.fullmatch(language) else line).lower()
 
 
@@ -39,12 +39,12 @@ def title_case(line: str, language: str = "") -> str:
 
 
 def _title(letter: str, language: str) -> str:
-    """Some letters have another form as the first of a word than among capitals."""
+    """The letter as the first of a word, which in some cases differs from its capital."""
     return upper_case(letter, language) if letter == "i" else letter.title()
 
 
 def without_final_stop(line: str) -> str:
-    """Also before closing quotes or brackets, which stay."""
+    """The line without its final stop, also one before closing quotes or brackets, which stay."""
     body = line.rstrip(_CLOSING)
     return body.rstrip(_STOPS + " ") + line[len(body) :] if body and body[-1] in _STOPS else line
 
@@ -65,7 +65,7 @@ def with_typos(line: str, random: Random) -> str:
 
 
 def _words(line: str) -> list[tuple[int, list[str]]]:
-    """Where each word begins, and its letters with their marks."""
+    """The start of each word, and its letters with their marks."""
     words: list[tuple[int, list[str]]] = []
     goes_on = False
     for at, character in enumerate(line):
@@ -115,7 +115,7 @@ def inserted_at(line: str, thing: str, place: float, kept: Spans = (), *, has_sp
 
 
 def word_ends(line: str, kept: Spans = ()) -> list[int]:
-    """Where words end, but for those that end within the spans `kept`."""
+    """The ends of the words, but for those that end within the spans `kept`."""
     return _ends(_WORD, line, kept)
 
 
@@ -125,7 +125,10 @@ def _ends(pattern: re.Pattern[str], line: str, kept: Spans) -> list[int]:
 
 
 def _in_between(before: str, thing: str, after: str) -> str:
-    """With a space only where it would run into ASCII, or where there is one. No syllable is taken apart."""
+    """The three texts joined, with a space only where `thing` would run into ASCII, or where there is one.
+
+    No syllable is taken apart.
+    """
     gap = " " if _runs_into(before[-1:]) or after[:1].isspace() else ""
     return f"{before}{gap}{thing}{' ' if _runs_into(after[:1]) else ''}{after}"
 
@@ -144,7 +147,7 @@ def _runs_into(character: str) -> bool:
 
 
 def some_number(random: Random) -> str:
-    """Of two to six digits."""
+    """A number of two to six digits."""
     n_digits = random.randint(2, 6)
     return str(random.randrange(10 ** (n_digits - 1), 10**n_digits))
 

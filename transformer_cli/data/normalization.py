@@ -1,4 +1,4 @@
-"""What is done to a line before it is cut into pieces, and when two lines are the same sentence.
+"""Normalises a line before it is cut into pieces, and decides when two lines are the same sentence.
 
 White space of every kind and number becomes one plain space. Format characters, which a reader does not see, are left
 out, but for the joiners that a script needs. Letters stay as they are written: Unicode's normal form NFC would replace
@@ -63,7 +63,7 @@ def canonical_fields(line: str) -> str:
 
 
 def format_characters(line: str) -> list[str]:
-    """Those that `normalize` leaves out of a line."""
+    """The format characters that `normalize` leaves out of a line."""
     return [] if _MAY_BE_FORMAT.search(line) is None else _FORMAT_CHARACTERS.findall(line)
 
 

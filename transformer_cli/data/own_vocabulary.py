@@ -22,7 +22,10 @@ _OURS = (0, 1, 2, 3)  # <pad>, <unk>, <s> and </s> in models that tfm has traine
 
 
 def own_tokenizers(config: DataConfig) -> Tokenizers | None:
-    """Those of `data.tokenizer.model`; None where it is not set. Raises DataError for a file that is no such model."""
+    """The tokenizers of `data.tokenizer.model`; None where it is not set.
+
+    Raises DataError for a file that is no such model.
+    """
     files = [Path(name) for name in config.tokenizer.model_files]
     if not files:
         return None

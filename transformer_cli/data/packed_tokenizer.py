@@ -97,7 +97,7 @@ class PackedTokenizer:
 
     @cached_property
     def ids(self) -> dict[str, int]:
-        """Of a piece that stands twice, the first."""
+        """The id of each piece; of a piece that occurs twice, the first."""
         return {piece: number for number, piece in reversed(list(enumerate(self.pieces)))}
 
     @cached_property

@@ -32,7 +32,7 @@ class Placeholder:
 
 
 def placeholders_in(text: str) -> list[Placeholder]:
-    """Those that have the form of one."""
+    """The parts of a text that have the form of a placeholder."""
     found = []
     for match in _PATTERN.finditer(text):
         start, end = match.span()
@@ -43,7 +43,7 @@ def placeholders_in(text: str) -> list[Placeholder]:
 
 
 def spans_to_keep(text: str, symbols: re.Pattern[str] | None = None) -> list[tuple[int, int]]:
-    """Where its placeholders, tags and `symbols` begin and end, in order; those that overlap are one span."""
+    """The spans of the text's placeholders, tags and `symbols`, in order; overlapping ones are one span."""
     found = [(one.start, one.end) for one in placeholders_in(text)]
     for pattern in (_MARKUP, symbols):
         found += [match.span() for match in pattern.finditer(text)] if pattern else []
@@ -57,7 +57,7 @@ def spans_to_keep(text: str, symbols: re.Pattern[str] | None = None) -> list[tup
 
 
 def _length_of_url(text: str) -> int:
-    """Without the punctuation behind it; a bracket that the URL itself opens is part of it."""
+    """The length of a URL without the punctuation behind it; a bracket that the URL itself opens is part of it."""
     unopened = {closing: text.count(closing) - text.count(opening) for opening, closing in ("()", "[]", "{}")}
     end = len(text)
     while end and text[end - 1] in _AFTER_URL:

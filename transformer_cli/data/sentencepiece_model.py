@@ -29,7 +29,7 @@ def read_pieces(model: bytes) -> list[tuple[str, float, int]]:
 
 
 def _read_piece(message: int | float | bytes) -> tuple[str, float, int]:
-    """With the defaults of what is left out."""
+    """A piece with its score and its type, which have defaults."""
     assert isinstance(message, bytes)
     name, score, kind = b"", 0.0, int(PieceKind.normal)
     for number, value in _fields(message):

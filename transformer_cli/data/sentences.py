@@ -95,7 +95,7 @@ def _ends(text: str, language: str) -> Iterable[int]:
 
 
 def _begin(text: str, start: int) -> int:
-    """Where the first word of the sentence that begins at `start` does."""
+    """The start of the first word of the sentence that begins at `start`."""
     match = _BEGIN.search(text, start)
     return match.start() if match else len(text)
 

@@ -33,7 +33,7 @@ def substitutes(sign: str) -> tuple[str, ...]:
 
 
 def _compatible(sign: str) -> list[str]:
-    """Its compatibility form: a ligature's letters, the plain form of a wide letter."""
+    """The compatibility form of a sign: a ligature's letters, the plain form of a wide letter."""
     if not unicodedata.decomposition(sign).startswith(_SAME_MEANING):
         return []
     plain = unicodedata.normalize("NFKC", sign)

@@ -45,7 +45,7 @@ class SubwordSampler:
         self._unknown = min(self._scores.values(), default=0.0) - _UNKNOWN_PENALTY
 
     def pieces(self, text: str, *, alpha: float, draw: Draw) -> list[str]:
-        """Those of `text`; of a character that is no piece its bytes, or the character itself."""
+        """The sampled pieces of `text`; of a character that is no piece its bytes, or the character itself."""
         normal = self._processor.normalize(text).replace(" ", SPACE)
         cut = self._merged if self._is_bpe else self._drawn
         found: list[str] = []

@@ -302,7 +302,7 @@ def suited_size(lines: Sequence[str], config: TokenizerConfig, tags: Sequence[st
 
 
 def sampled(n_lines: int, config: TokenizerConfig, *, seed: int) -> Sequence[int]:
-    """Which of so many lines a tokenizer is trained on, in their order."""
+    """The indices of the lines that a tokenizer is trained on, in order."""
     if n_lines <= config.max_sentences:
         return range(n_lines)
     return sorted(random.Random(seed).sample(range(n_lines), config.max_sentences))
@@ -371,7 +371,7 @@ def _size_error(
     message: str,
     text: str,
 ) -> ConfigError:
-    """What is wrong with the vocabulary size, and which size would do."""
+    """The error of a wrong vocabulary size, which names a size that would do."""
     key = f"data.tokenizer.vocab_size={config.vocab_size}"
     too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if too_small:

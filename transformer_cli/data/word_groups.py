@@ -1,4 +1,4 @@
-"""Which tokens of an encoded sentence are the same word."""
+"""Groups the tokens of an encoded sentence by word."""
 
 import re
 from collections.abc import Sequence

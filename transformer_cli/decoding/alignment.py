@@ -11,13 +11,13 @@ from transformer_cli.data.tokenizer import Tokenizer
 
 
 def word_numbers(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
-    """For each token the number of the word that it is in, or begins; words have white space between them."""
+    """The number of the word that each token is in, or begins; words have white space between them."""
     so_far = (len(tokenizer.decode(ids[:n]).split()) for n in range(1, len(ids) + 1))
     return [max(0, n_words - 1) for n_words in so_far]
 
 
 def align_words(attention_TS: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> list[int]:
-    """For each target word the source word with the largest sum of attention weights; of equals the first.
+    """The source word of each target word with the largest sum of attention weights; of equals the first.
 
     `source_words` and `target_words` are the words of the tokens, without EOS; attention to EOS does not count.
     """

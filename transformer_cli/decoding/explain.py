@@ -52,7 +52,7 @@ def _trace_of(searched: Searched) -> SearchTrace:
 
 
 def explain_for_page(searched: Searched, tokenizers: Tokenizers) -> Record:
-    """As `explain_search`, no more than a page can show, with the likeliest tokens after each hypothesis (`next`)."""
+    """The record of `explain_search`, cut to what a page can show, with each hypothesis's likeliest tokens (`next`)."""
     record, options = explain_search(searched, tokenizers), _trace_of(searched).options
     of_id = {one["id"]: one for one in record["hypotheses"]}
     shown = [one["id"] for one in record["hypotheses"] if one["step"] <= MOST_STEPS]

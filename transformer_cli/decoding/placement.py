@@ -103,13 +103,13 @@ class _Attended:
 
 
 def token_spans(ids: Sequence[int], tokenizer: Tokenizer) -> list[Span]:
-    """Of each token, the characters of the decoded text that it writes."""
+    """The characters of the decoded text that each token writes."""
     ends = [len(tokenizer.decode(ids[:n])) for n in range(len(ids) + 1)]
     return list(pairwise(ends))
 
 
 def has_letters(text: str, span: Span) -> bool:
-    """Not only marks, which attract attention that has no other source."""
+    """Whether a span has not only marks, which attract attention that has no other source."""
     return any(character.isalnum() for character in text[slice(*span)])
 
 

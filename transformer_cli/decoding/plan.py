@@ -65,7 +65,7 @@ class Line:
 
 
 def goes_on() -> None:
-    """What is called where nothing ends a long loop."""
+    """Does nothing: the default callback, with which a long loop runs to its end."""
 
 
 class Planner:
@@ -180,7 +180,7 @@ class Planner:
             )
 
     def warn_of_tags(self, lines: Sequence[str], work: Sequence[Line], first_line: int) -> None:
-        """What is wrong with the tags of lines; each warning once."""
+        """Warns of faults in the tags of lines; each warning once."""
         for number, (given, line) in enumerate(zip(lines, work, strict=True), start=first_line):
             if line.segments:
                 self.tag_warnings.look(number, given, line.tags)

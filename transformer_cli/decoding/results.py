@@ -65,7 +65,7 @@ class Translated:
 
 @dataclass(frozen=True)
 class TranslateOptions:
-    """What is wanted beside the search that `decode` describes."""
+    """The options of a translation beside the search that `decode` describes."""
 
     terminology: Terminology | None = None  # lexical constraints
     prefixes: bool = False  # `translate` will be called with target prefixes

@@ -74,7 +74,7 @@ def group_parts(text: str, parts: Sequence[str], tokenizer: Tokenizer, *, max_to
 
 
 def clauses(sentence: str) -> list[str]:
-    """Together they hold all of it but white space between them."""
+    """The clauses of a sentence, which together hold all of it but white space between them."""
     ends = [match.end() for match in _CLAUSE_END.finditer(sentence)]
     parts = (sentence[start:end].strip() for start, end in zip([0, *ends], [*ends, len(sentence)], strict=True))
     return [part for part in parts if part]

@@ -166,7 +166,7 @@ class SharedEngine:
         self._end()
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None) -> Iterator[Batch]:
-        """As the engine's; raises GoneError when `call` is over before all is found."""
+        """Searches as the engine does; raises GoneError when `call` is over before all is found."""
         kind, items = self._searches(segments, request)
         for n, found in self._queue.results(kind, items, call or Call()):
             yield [segments[n]], [found]
@@ -285,7 +285,10 @@ def _begin_in_child() -> None:
 
 
 class _Queue:
-    """What is waiting, in its order, and the threads that search it. They know this, and not the SharedEngine."""
+    """The waiting calls, in order, and the threads that search them; independent of the SharedEngine.
+
+    They know this, and not the SharedEngine.
+    """
 
     def __init__(
         self, engine: Engine, n_cached: int, observe: Callable[[BatchReport], object] | None, *, window: int
@@ -298,7 +301,7 @@ class _Queue:
         _QUEUES.add(self)
 
     def begin(self) -> None:
-        """With nothing waiting, and no threads yet: at first, and in a forked process, which has none of its parent's.
+        """Starts empty and without threads: at first, and in a forked process, which has none of its parent's.
 
         A thread of the parent may have held the lock.
         """
@@ -416,7 +419,7 @@ class _Queue:
         heappush(self.turns, (work.turn, self.n_turns, work))
 
     def _start_threads(self) -> None:
-        """When there is something to do for the first time."""
+        """Starts the threads when there is something to do for the first time."""
         if self.threads:
             return
         self.threads = [

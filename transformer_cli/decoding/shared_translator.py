@@ -30,7 +30,7 @@ class SharedTranslator(Translator):
         self.shared = engine
 
     async def translate_async(self, lines: Iterable[str], call: Call | None = None) -> list[Translated]:
-        """As `translate`, for a coroutine; if it is cancelled, what is still waiting is not searched."""
+        """Translates as `translate` does, for a coroutine; if it is cancelled, what still waits is not searched."""
         call, lines = call or Call(), listed(lines)
         if self.searches_once and sum(map(len, lines)) <= SHORT:
             work = self.planned(lines)

@@ -72,7 +72,7 @@ class Terminology:
 
 
 class _Node:
-    """Some first words of terms, the words that follow them in terms, and the term that they are, if any."""
+    """A node of the trie of terms: the words that follow, and the term that ends here, if any."""
 
     def __init__(self) -> None:
         self.next_words: dict[str, _Node] = {}

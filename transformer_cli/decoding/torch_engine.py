@@ -145,7 +145,7 @@ class TorchEngine:
 
     @contextmanager
     def _ready(self) -> Iterator[None]:
-        """Without gradients and dropout, and with one thread in batch-invariant mode."""
+        """Turns off gradients and dropout, and in batch-invariant mode all threads but one."""
         was_training = self.model.training
         if was_training:  # setting the mode of every module takes longer than some steps
             self.model.eval()

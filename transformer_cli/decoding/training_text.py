@@ -1,4 +1,4 @@
-"""What is known of the text that a model was trained on, which limits what it can translate."""
+"""Facts about the text that a model was trained on, which limit what it can translate."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -103,7 +103,7 @@ UNKNOWN_TEXT = TrainingText()
 
 
 def training_text(models: Sequence[Described], *, max_positions: int | None = None) -> TrainingText:
-    """Of one model, or of those of an ensemble what holds for all."""
+    """The facts about the training text of one model, or those that hold for all of an ensemble."""
     lengths = [model.data.get("max_length") for model in models]
     shares = [model.multi_sentence_share for model in models]
     known = [share for share in shares if share is not None]

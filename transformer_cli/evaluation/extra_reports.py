@@ -11,10 +11,10 @@ class ExtraReport(Protocol):
     """What was measured beside the scores."""
 
     def as_dict(self) -> dict[str, object]:
-        """For `json.dumps`."""
+        """The report for `json.dumps`."""
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The report for people."""
 
     def keep(self, run_dir: Path, provenance: Mapping[str, object]) -> None:
         """Write it beside the model of a run that was just trained, and log it in a few lines.

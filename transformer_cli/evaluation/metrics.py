@@ -62,7 +62,7 @@ class Translations:
 
 @dataclass(frozen=True)
 class CometSettings:
-    """As the keys of the group `comet`."""
+    """The settings of COMET, as the keys of the group `comet`."""
 
     model: str = CometConfig.model
     python: str | None = None

@@ -30,7 +30,7 @@ from transformer_cli.models.runs import read_config, run_of
 
 
 def test_sets(config: EvaluateConfig, models: Sequence[Scored], path: Path, tags: Sequence[str]) -> list[TestSet]:
-    """Those that are named, the files that are given, or the test set of a corpus."""
+    """The named test sets, the given files, or the test set of a corpus."""
     if config.test_set:
         return sets_for(config.test_set, config.languages, models[0], tags)
     return [own_files(config) if config.source is not None else corpus_test_set(config, models, path)]
@@ -161,7 +161,7 @@ def now_or_kept(data: DataConfig, kept: ParallelText) -> ParallelText:
 
 
 def _pairs(text: ParallelText) -> list[tuple[str, str]]:
-    """Without blank lines, which some readers leave out."""
+    """The pairs of a text without blank lines, which some readers leave out."""
     return [(source, target) for source, target in text.each() if source.strip() or target.strip()]
 
 

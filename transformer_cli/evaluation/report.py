@@ -30,7 +30,7 @@ class Provenance:
         return f"{self.test_set}, {self.n_lines:,} lines, {what}"
 
     def facts(self) -> dict[str, object]:
-        """For programs."""
+        """The facts for programs."""
         file = None if self.hypotheses is None else str(self.hypotheses)
         search = {} if self.search is None else {"search": self.search, "model_sha256": list(self.model_sha256)}
         return {
@@ -52,7 +52,7 @@ class Report:
     provenance: Provenance
 
     def as_dict(self) -> dict[str, object]:
-        """For `json.dumps`."""
+        """The report for `json.dumps`."""
         *parts, whole = self.results
         facts = self.provenance.facts() | _more(whole)
         if parts:
@@ -76,7 +76,7 @@ def print_report(report: Report, *, as_json: bool) -> None:
 
 
 def print_reports(reports: Sequence[Report], *, as_json: bool) -> None:
-    """Those of several test sets, made by one model or each in a file of its own: a table, or a list in JSON."""
+    """Prints the reports of several test sets, by one model or each in its own file: a table, or a list in JSON."""
     if len(reports) == 1:
         print_report(reports[0], as_json=as_json)
         return
@@ -186,7 +186,7 @@ def text_lines(scores: Sequence[Score]) -> list[str]:
 
 
 def as_dict(scores: Sequence[Score], **facts: object) -> dict[str, object]:
-    """For `json.dumps`: the facts about the test, then every score in full precision under sacrebleu's keys."""
+    """The report for `json.dumps`: facts about the test, then every score in full precision under sacrebleu's keys."""
     listed = [
         {
             "name": score.name,

@@ -1,4 +1,4 @@
-"""Where `tfm evaluate` and `tfm train` keep the translations, classes or tags of a test set without --save.
+"""The files of translations, classes or tags of a test set that `tfm evaluate` and `tfm train` keep without --save.
 
 Files of two test sets may have one name, as news/test.en and talks/test.en. A hidden file beside the outputs has the
 hash of the input that they were made from, so that only outputs for the same input take their place.
@@ -61,7 +61,7 @@ def default_place(
     *,
     inputs: Sequence[str] = (),
 ) -> Place | None:
-    """In the run directory of the (first) model, else beside it; nowhere, with a warning, if that cannot be written.
+    """The file in the run directory of the (first) model, or beside it; None, with a warning, if it cannot be written.
 
     Its name has the test set, the search and the model, so that only the same combination overwrites it. Where the
     file of that name is of another input, or of unknown origin, the test set has its hash in the name, too.
@@ -103,7 +103,7 @@ def check_save(config: EvaluateConfig, models: Sequence[Path] = ()) -> None:
 
 
 def named_files(checkpoint: Any) -> list[Path]:
-    """Those of --checkpoint that are model files, or folders with one."""
+    """The files of --checkpoint that are model files, or folders with one."""
     names = [checkpoint] if isinstance(checkpoint, str) else checkpoint or []
     return [path for name in names for path in (Path(name), Path(name) / MODEL_FILE) if path.is_file()]
 

@@ -33,7 +33,7 @@ class ScoredTranslation:
         return math.fsum(self.log_probs)
 
     def normalized_score(self, config: DecodeConfig) -> float:
-        """As beam search ranks it, by `length_normalization`."""
+        """The score by which beam search ranks it, with `length_normalization`."""
         return self.log_prob / divisor(len(self.pieces), config)
 
 

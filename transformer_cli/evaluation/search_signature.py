@@ -54,7 +54,7 @@ def search_name(decode: DecodeConfig, *, seed: int, engine: str = TORCH) -> str:
 
 
 def changed_options(decode: DecodeConfig) -> dict[str, Any]:
-    """Those that are not the default, but for the sizes of a search. fp32 is what auto is without a GPU."""
+    """The options that are not the default, but for the sizes of a search. fp32 is what auto is without a GPU."""
     default = DecodeConfig(length_penalty=LENGTH_PENALTY)
     decode = replace(decode, length_penalty=decode.alpha)
     values = {field.name: getattr(decode, field.name) for field in fields(decode)}

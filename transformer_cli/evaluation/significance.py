@@ -33,7 +33,7 @@ class SystemScore:
 
 @dataclass(frozen=True)
 class PairedResult:
-    """Of a system against the baseline: p-values of two-sided tests, whose null hypothesis is that both are equal."""
+    """A system compared with the baseline: p-values of two-sided tests with the null hypothesis of equality."""
 
     difference: float  # score of the system minus that of the baseline
     p_bootstrap: float | None  # paired bootstrap resampling (Koehn 2004); None where it was not asked for
@@ -133,7 +133,7 @@ class Draws:
         self.stays: Array = np.random.default_rng(resampling.seed).integers(2, size=size, dtype=bool)
 
     def entries(self) -> dict[str, int | str]:
-        """For signatures."""
+        """The entries of signatures."""
         seed = "none" if self.resampling.seed is None else self.resampling.seed
         return {"seed": seed, "bs": self.resampling.samples, "ar": self.resampling.trials}
 

@@ -1,4 +1,4 @@
-"""Where a test set comes from: a set of sacrebleu by name, files, or a corpus. No torch is needed."""
+"""Test sets from a set of sacrebleu by name, from files, or from a corpus. No torch is needed."""
 
 import re
 from collections.abc import Sequence

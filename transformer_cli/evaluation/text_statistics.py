@@ -50,7 +50,7 @@ class TextStatistics:
     compared_with: str  # source or reference: what numbers and links are looked up in
 
     def as_dict(self) -> dict[str, object]:
-        """For programs."""
+        """The statistics for programs."""
         return {
             "lines": self.n_lines,
             "length_ratio": self.length_ratio,
@@ -66,7 +66,7 @@ class TextStatistics:
         }
 
     def lines(self) -> list[str]:
-        """For people: one line of what is well, and one of each thing that is not."""
+        """The statistics for people: one line of what is well, and one of each thing that is not."""
         counts = {"loops": self.n_loops, "empty lines": self.n_empty_wrongly, "unknown signs": self.n_unknown}
         if self.n_copies is not None:
             counts["copies of the source"] = self.n_copies

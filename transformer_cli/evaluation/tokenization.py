@@ -58,7 +58,7 @@ PLAIN = Tokenization(WESTERN)
 
 
 def tokenization(language: str, chosen: str | None = None, *, asked_by: str | None = None) -> Tokenization:
-    """That of the language with this code, or the tokenizer `chosen`.
+    """The tokenization of the language with this code, or the tokenizer `chosen`.
 
     Raises EnvironmentFault if a library is not there for what a user has asked for, with the key or flag `asked_by`.
     """

@@ -12,7 +12,7 @@ CHANCE = {"BLEU": 1.0, "chrF2": 10.0}
 
 
 def unusable_outputs(sources: Sequence[str], outputs: Sequence[str]) -> str:
-    """What is wrong with more than half of the translations of lines with text, in a clause; empty if nothing is."""
+    """The fault of more than half of the translations of lines with text, in a clause; empty if there is none."""
     pairs = {source: output for source, output in zip(sources, outputs, strict=True) if source.strip()}
     if not pairs:
         return ""

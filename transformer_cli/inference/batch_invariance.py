@@ -95,7 +95,7 @@ def fixed_shape(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Fixe
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, torch's kernels use one thread; outside, as many as before."""
+    """Limits torch's kernels to one thread in the block; after it, there are as many as before."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -129,7 +129,7 @@ class CudaGraphDecoder:
     def start(
         self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
     ) -> CudaGraphCache:
-        """As `TransformerDecoder.start`."""
+        """Starts a search as `TransformerDecoder.start` does."""
         n_live, n_source = source_BS.shape
         longest = max(LEAST_TARGET, 1 << (max_length - 1).bit_length())
         shape = Shape(max(LEAST_SOURCE, rounded_up(n_source)), beam_size, longest, keeps_attention)
@@ -148,7 +148,7 @@ class CudaGraphDecoder:
         )
 
     def step(self, ids_R: Tensor, cache: CudaGraphCache) -> Tensor:
-        """As `TransformerDecoder.step`; the result is valid until the next step."""
+        """Computes a step as `TransformerDecoder.step` does; the result is valid until the next step."""
         static, n_rows = cache.static, len(ids_R)
         static.ids_R[:n_rows].copy_(ids_R)
         own_ids_R, model_cache = static.ids_R[: cache.n_rows], cache.cache

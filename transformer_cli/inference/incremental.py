@@ -98,7 +98,7 @@ class EnsembleDecoder:
     def start(
         self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
     ) -> EnsembleCache:
-        """As `TransformerDecoder.start`."""
+        """Starts a search as `TransformerDecoder.start` does."""
         return EnsembleCache(
             [
                 member.start(source_BS, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention)
@@ -107,16 +107,16 @@ class EnsembleDecoder:
         )
 
     def static_cache(self, example_BS: Tensor, *shape: int, **options: Any) -> StaticEnsembleCache:
-        """As `TransformerDecoder.static_cache`."""
+        """Allocates a cache as `TransformerDecoder.static_cache` does."""
         return StaticEnsembleCache([member.static_cache(example_BS, *shape, **options) for member in self.members])
 
     def restart(self, source_BS: Tensor, cache: StaticEnsembleCache) -> None:
-        """As `TransformerDecoder.restart`."""
+        """Restarts a search as `TransformerDecoder.restart` does."""
         for member, its_cache in zip(self.members, cache.caches, strict=True):
             member.restart(source_BS, its_cache)
 
     def step(self, ids_R: Tensor, cache: EnsembleCache) -> Tensor:
-        """As `TransformerDecoder.step`, [R, V]."""
+        """Computes a step as `TransformerDecoder.step` does, [R, V]."""
         each = zip(self.members, cache.caches, strict=True)
         return mean([member.step(ids_R, its_cache) for member, its_cache in each])
 

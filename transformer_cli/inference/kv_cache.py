@@ -54,7 +54,7 @@ class KVCache:
     def empty(
         cls, like: Sequence[tuple[Tensor, Tensor]], n_sentences: int, *, beam_size: int, max_length: int, **more: Any
     ) -> Self:
-        """For keys and values like those of `like`, […, H, E], one a layer; `more` are fields of a subclass."""
+        """An empty cache for keys and values like `like`, […, H, E], one a layer; `more` are fields of a subclass."""
         group_size = beam_size if 1 < beam_size <= MAX_BEAM_GROUP else 1
         n_groups = n_sentences * beam_size // group_size
 
@@ -147,7 +147,7 @@ class KVCache:
 
 @dataclass(kw_only=True)
 class DecoderCache(KVCache):
-    """And keys and values of the source, for the cross-attention of each layer."""
+    """The decoder's cache: also the keys and values of the source, for the cross-attention of each layer."""
 
     memory_keys_BHSE: list[Tensor]
     memory_values_BHSE: list[Tensor]
@@ -216,7 +216,7 @@ class StaticCache(DecoderCache):
         keeps_attention: bool,
         window: int | None = None,
     ) -> Self:
-        """For keys and values of a source like those of `like`, [..., H, E], one a layer, and on their device."""
+        """A cache for a source with keys and values like `like`, [..., H, E], one a layer, and on their device."""
 
         def memory(x: Tensor) -> Tensor:
             return x.new_zeros(n_sentences, x.size(-2), n_source, x.size(-1))

@@ -114,7 +114,7 @@ class Float32Logits(nn.Module):
 
 @contextmanager
 def overflow_named(dtype: torch.dtype) -> Iterator[None]:
-    """Inside, scores of fp16 that are not finite are an EnvironmentFault that names the precision to choose."""
+    """Raises an EnvironmentFault that names the precision to choose if fp16 scores in the block are not finite."""
     try:
         yield
     except CheckpointError as error:

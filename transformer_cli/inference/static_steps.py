@@ -25,7 +25,7 @@ class Program(Protocol):
         """One step, which depends on nothing but tensors that keep their addresses."""
 
     def tensors(self) -> Iterable[Tensor]:
-        """Its own."""
+        """The tensors of the program."""
 
 
 ProgramT = TypeVar("ProgramT", bound=Program)

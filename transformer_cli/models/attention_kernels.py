@@ -61,7 +61,7 @@ def fused_attention(
 
 
 def widened(*tensors: Tensor) -> list[Tensor]:
-    """Those of 16 bits in float32."""
+    """The tensors, those of 16 bits in float32."""
     return [x.to(torch.promote_types(x.dtype, torch.float32)) for x in tensors]
 
 

@@ -29,7 +29,7 @@ class SelfAttentionCache(Protocol):
 
 
 class EncoderDecoderCache(SelfAttentionCache, Protocol):
-    """And those of the source, of each layer."""
+    """The cache of a decoder: also the keys and values of the source, of each layer."""
 
     @property
     def memory_keys_BHSE(self) -> list[Tensor]: ...

@@ -213,7 +213,7 @@ class SinusoidalPositions(nn.Module):
         )
 
     def table(self, length: int, width: int) -> Tensor:
-        """What is added to the first `length` tokens, [length, width], in float32."""
+        """The sinusoids that are added to the first `length` tokens, [length, width], in float32."""
         cpu, rows = torch.device("cpu"), length + self.first
         kind = {"interleaved": self.interleaved, "tensor2tensor": self.tensor2tensor}
         return sinusoid_table(rows, width, **kind, dtype=torch.float32, device=cpu)[self.first :]

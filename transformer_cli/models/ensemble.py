@@ -32,18 +32,18 @@ class Ensemble(nn.Module):
         )  # torch's list does not declare the type of its items
 
     def forward(self, source_BS: Tensor, target_in_BT: Tensor, source_mask_BS: Tensor | None = None) -> Tensor:
-        """As `Transformer.forward`, [B, T, V]."""
+        """The mean prediction as `Transformer.forward` returns it, [B, T, V]."""
         return mean([member(source_BS, target_in_BT, source_mask_BS) for member in self.members])
 
     def predict_in_parts(
         self, source_BS: Tensor, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int
     ) -> Iterator[Tensor]:
-        """As `Transformer.predict_in_parts`, [K, V] in parts."""
+        """Predicts as `Transformer.predict_in_parts` does, [K, V] in parts."""
         parts = [member.predict_in_parts(source_BS, target_in_BT, real_K, n_rows=n_rows) for member in self.members]
         return (mean(logits_KV) for logits_KV in zip(*parts, strict=True))
 
     def alignment(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
-        """As `Transformer.alignment`, [B, T, S]: the members' mean."""
+        """The members' mean of `Transformer.alignment`, [B, T, S]."""
         return mean([member.alignment(source_BS, target_in_BT) for member in self.members])
 
 

@@ -147,7 +147,7 @@ def architecture(config: Mapping[str, Any]) -> str:
 
 
 def options(config: Mapping[str, Any]) -> str:
-    """In the words of the keys of `model`."""
+    """The options of a model in the words of the keys of `model`."""
     names = ("norm", "norm_kind", "activation", "positions", "tie_embeddings")
     parts = [f"{name}={config[name]}" for name in names if name in config]
     defaults = {"bias": True, "scale_embeddings": True, "output_bias": False, "decoder_start": "bos", "n_segments": 1}

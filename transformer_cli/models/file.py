@@ -218,7 +218,7 @@ def _stored_tokenizers(model: ModelFile) -> dict[str, Tokenizer]:
 
 
 def _metadata_of(model: ModelFile) -> str:
-    """As JSON, with a place for the hash."""
+    """The metadata as JSON, with room for the hash."""
     metadata = {
         "sha256": NO_HASH,
         "format": FORMAT,
@@ -298,7 +298,7 @@ def unpack_model(content: bytes, path: Path) -> ModelFile:
 
 
 def map_model(path: Path) -> ModelFile:
-    """As `read_model`, with weights that the system reads when they are used, and can take from memory again."""
+    """Maps a model file, which `read_model` would read: weights are read when used, and may leave memory again."""
     metadata = read_header(path).metadata
     try:
         with safetensors.safe_open(path, framework="pt") as mapped:

@@ -23,7 +23,7 @@ class Inputs:
 
     @classmethod
     def of_memory(cls, memory: Tensor, sizes: Sizes) -> "Inputs":
-        """Of what `padded` returned, for variable-length attention."""
+        """The inputs of a memory that `padded` returned, for variable-length attention."""
         found = PaddedTensors.of(memory, sizes)
 
         def layout(side: Side) -> PackedLayout:

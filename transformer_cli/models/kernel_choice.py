@@ -1,4 +1,4 @@
-"""Which kernel computes the attention of packed sentences: a function of the device, the type and the model."""
+"""Chooses the kernel for the attention of packed sentences: a function of the device, the type and the model."""
 
 from dataclasses import dataclass
 from enum import Enum

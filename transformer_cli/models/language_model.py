@@ -52,7 +52,7 @@ class CausalStack(Stack):
 
 
 class LanguageModel(TokenModel):
-    """From the ids of a text to logits of the token after each of them.
+    """A decoder-only model: ids of a text to logits of the token after each of them.
 
     The output layer is the embedding, unless the config gives it its own with tie_embeddings=none or source_target.
     """

@@ -59,7 +59,7 @@ class Buckets:
         return cls(shapes, slots_K, none_P.index_fill(0, slots_K, True))
 
     def twice(self) -> "Buckets":
-        """Of the same sentences followed by themselves."""
+        """The buckets of the batch concatenated with itself."""
         slots_K = torch.cat([self.slots_K, self.slots_K + len(self.is_real_P)])
         return Buckets([*self.shapes, *self.shapes], slots_K, self.is_real_P.repeat(2))
 
@@ -100,7 +100,7 @@ class PackedLayout:
         return cls(longest, to_device(positions_K, device), groups=groups)
 
     def twice(self) -> "PackedLayout":
-        """Of the same sentences followed by themselves."""
+        """The layout of the batch concatenated with itself."""
         starts_N, buckets = self.cu_seqlens_N, self.buckets
         return PackedLayout(
             self.max_length,

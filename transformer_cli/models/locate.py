@@ -1,4 +1,4 @@
-"""Which model file a `--checkpoint` means: of a file, a checkpoint, a run, or the newest finished run."""
+"""Finds the model file that a `--checkpoint` means: of a file, a checkpoint, a run, or the newest finished run."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:
 
 
 def locate_model(checkpoint: str | None, runs: str) -> Path:
-    """As `locate_own_model`; of another program's model, the file that an entry of FOREIGN_MODELS makes of it.
+    """The file that `locate_own_model` finds, or the one that FOREIGN_MODELS makes of another program's model.
 
     Raises TfmError where that cannot be, or where the file would not predict what the original does.
     """

@@ -45,7 +45,7 @@ def attend_varlen(
 
 
 def _length_groups(cu_seqlens_N: Tensor, key_cu_seqlens_N: Tensor) -> tuple[LengthGroups, LengthGroups]:
-    """Of the queries and of the keys."""
+    """The length groups of the queries and of the keys."""
     lengths_N2 = torch.stack([cu_seqlens_N.diff(), key_cu_seqlens_N.diff()], dim=1)
     groups_R2, counts_R = torch.unique_consecutive(lengths_N2, dim=0, return_counts=True)
     found = [(n, *lengths) for n, lengths in zip(counts_R.tolist(), groups_R2.tolist(), strict=True) if any(lengths)]

@@ -9,7 +9,7 @@ from transformer_cli.registry import Registry, check_callable, guarded
 
 
 class Vocabulary(NamedTuple):
-    """Of one side, as the tokenizer has it; for the target of a classifier or tagger, its labels."""
+    """The vocabulary of one side, as the tokenizer has it; for the target of a classifier or tagger, its labels."""
 
     size: int
     pad_id: int

@@ -163,7 +163,7 @@ class Model(nn.Module):
 
     @property
     def stacks(self) -> Sequence[Stack]:
-        """From the input to the output."""
+        """The stacks from the input to the output."""
         raise NotImplementedError
 
     @torch.no_grad()

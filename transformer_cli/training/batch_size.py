@@ -58,7 +58,7 @@ def _before(checkpoint: Checkpoint, now: dict[str, Any]) -> int | None:
 
 
 def fitting_batch_size(config: TrainConfig, prepared: Prepared, device: torch.device, world_size: int) -> int:
-    """For this device by itself."""
+    """The batch size that fits this device by itself."""
     if device.type == "cuda":
         dry_run = _warmed_up(with_batch_size(config, SMALLEST), prepared, device)
         found = fitting_compiled(dry_run, largest(dry_run, useful(dry_run, world_size)))

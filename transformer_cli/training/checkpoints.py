@@ -181,7 +181,7 @@ class CheckpointStore:
         )
 
     def load_model(self, step: int) -> ModelFile:
-        """Only the model of a checkpoint. Raises CheckpointError, also for damage."""
+        """Loads only the model of a checkpoint. Raises CheckpointError, also for damage."""
         path = self.path(step)
         try:
             with wrap_os_errors(path, "read"):
@@ -261,7 +261,7 @@ def _read_verified(path: Path, names: Sequence[str] = FILES) -> dict[str, bytes]
 
 
 def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
-    """Its format, and file name → size and SHA-256; only our own names, so that a manifest cannot lead elsewhere.
+    """The manifest's format, and file name → size and SHA-256; only our own names, so that it cannot lead elsewhere.
 
     It has no checksum of its own: it must be just the bytes that would be written for what it says.
     """

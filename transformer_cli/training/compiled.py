@@ -134,7 +134,7 @@ class CompiledLoss:
         return pinned(FixedSizeBatch.of(batch, sizes, padded(batch, sizes)), self.device)
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Within autocast."""
+        """Computes the loss; to be called within autocast."""
         sizes = size_for(batch, self.sizes)
         if not isinstance(batch, FixedSizeBatch) or batch.sizes != sizes:  # made ready before compilation was disabled
             batch = self.ready(batch)
@@ -183,7 +183,7 @@ class CompiledLoss:
 
 @contextmanager
 def parts_called_by(call: Callable[..., object], model: Model) -> Iterator[None]:
-    """Inside, the layers of `model` run through `call`: outside, dev sets and searches have any shape."""
+    """Runs the layers of `model` through `call` in the block; elsewhere, dev sets and searches have any shape."""
     for stack in model.stacks:
         stack.call = call
     try:

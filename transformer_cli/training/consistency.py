@@ -125,7 +125,7 @@ class _ConsistencyLoss(torch.autograd.Function):
 
 
 def _log_sum_exp(x_RV: Tensor, p_RV: Tensor) -> Tensor:
-    """Of the logits whose softmax is `p_RV`: at the largest logit, which never underflows."""
+    """The log-sum-exp of the logits whose softmax is `p_RV`: at the largest logit, which never underflows."""
     return x_RV.amax(dim=1) - p_RV.amax(dim=1).log()
 
 
@@ -185,7 +185,7 @@ class TwoPasses:
         self.settings, self.words = settings, words
 
     def loss(self, model: Model, batch: Batch, device: torch.device, kernel: PackedKernel) -> tuple[Tensor, Tensor]:
-        """Within autocast."""
+        """Computes the loss of both passes; to be called within autocast."""
         given = inputs(batch, device, kernel)
         settings, twice = self.settings, given.twice()
         kind, alpha = (rdrop_loss, settings.rdrop) if settings.rdrop else (simcut_loss, settings.simcut)
@@ -198,7 +198,7 @@ class TwoPasses:
         return loss_by_blocks(y_2KD, given.target_out_T, model.output_embedding, loss_of)
 
     def cuts(self, model: Model, twice: Inputs) -> AbstractContextManager[None]:
-        """Inside, tokens of the second pass are cut with SimCut."""
+        """Cuts tokens of the second pass with SimCut in the block."""
         if not self.settings.simcut:
             return nullcontext()
         source, target = (partial(self._kept, spared=spared) for spared in self.words.spared)

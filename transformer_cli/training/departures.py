@@ -25,7 +25,7 @@ class Departure:
 
 
 def departures(config: TrainConfig, recipe: TrainConfig) -> list[Departure]:
-    """Those of `config`; none of them leaves the scores of the exported model comparable."""
+    """The departures of `config` from the recipe; none of them leaves the scores of the exported model comparable."""
     mine, theirs = flat(to_plain(config)), flat(to_plain(recipe))
     found = []
     for key in sorted(theirs):

@@ -52,7 +52,7 @@ class Finding:
         return all(map(np.isfinite, [self.loss, *self.grad_norms.values()]))
 
     def state(self) -> dict[str, Any]:
-        """For JSON, which has no NaN: numbers in hexadecimal, to the last bit."""
+        """The finding for JSON, which has no NaN: numbers in hexadecimal, to the last bit."""
         return {"loss": self.loss.hex(), "grad_norms": {name: norm.hex() for name, norm in self.grad_norms.items()}}
 
 

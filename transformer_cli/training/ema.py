@@ -13,7 +13,7 @@ PREFIX = "ema/"  # of its tensors among those of the optimizer
 
 
 class Ema:
-    """In float32: ema ← ema + (1 - d) · (weight - ema) after every update that changed something.
+    """Moving average of the weights, in float32: ema ← ema + (1 - d) · (weight - ema) after each effective update.
 
     d is `decay`, but min(decay, (1 + n) / (10 + n)) after update n while that is less, so that the drawn weights are
     soon forgotten.
@@ -33,7 +33,7 @@ class Ema:
         torch._foreach_add_(means, distance)
 
     def weights(self) -> dict[str, Tensor]:
-        """On the CPU."""
+        """The averaged weights, on the CPU."""
         return {name: mean.to("cpu", copy=True) for name, mean in self._means.items()}
 
     def is_sound(self) -> bool:
@@ -55,7 +55,7 @@ class Ema:
             weight.copy_(weights[name])
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its state, for a checkpoint."""
+        """The state for a checkpoint."""
         return {PREFIX + name: mean for name, mean in self._means.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:

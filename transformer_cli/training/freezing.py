@@ -1,4 +1,4 @@
-"""Which parameters are trained: all of them, or those that init.freeze and LoRA leave."""
+"""The parameters that are trained: all of them, or those that init.freeze and LoRA leave."""
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase

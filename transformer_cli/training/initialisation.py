@@ -77,7 +77,7 @@ def read_initial_model(config: TrainConfig) -> Initial | None:
 
 
 def _own_model(config: TrainConfig) -> Initial | None:
-    """Of the checkpoint that the run goes on from; None for a run that is new."""
+    """The model of the checkpoint that the run goes on from; None for a run that is new."""
     store = CheckpointStore(run_folder(config))
     for step in reversed(store.steps()):
         try:
@@ -140,7 +140,7 @@ def warn_if_changed(config: TrainConfig, run_dir: Path, before: str) -> None:
 
 
 def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers | None:
-    """Those that the text is encoded with, in place of new ones; None without a model to begin with."""
+    """The tokenizers that encode the text in place of new ones; None without a model to begin with."""
     if start is None:
         return None
     taken = start.model.tokenizers
@@ -155,7 +155,7 @@ def left_out_for(start: Initial | None) -> Sequence[str]:
 
 
 def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers, left_out: Sequence[str]) -> Tokenizers:
-    """With the pieces of init.extend_vocab, and with the tags and symbols of the corpus that they lack."""
+    """The tokenizers with the pieces of init.extend_vocab, and the tags and symbols of the corpus that they lack."""
     data, n_pieces = config.data, config.init.extend_vocab
     known = {*tokenizers.source.tags, *tokenizers.source.pieces(range(len(tokenizers.source)))}
     written = [tokenizers.source.normalized(symbol, as_written=True) for symbol in data.tokenizer.user_symbols]
@@ -332,7 +332,7 @@ def _with_new_rows(weights: dict[str, Tensor], before: Tokenizers, now: Tokenize
 
 
 def copied_layers(n_old: int, n_new: int) -> list[int]:
-    """Which of `n_old` layers each of `n_new` begins as.
+    """The old layer, of `n_old`, that each of `n_new` layers begins as.
 
     More: each is repeated, as evenly as possible (0 0 1 1 2 2). Fewer: evenly spaced, the first and the last among them
     (0 2 5), as Shleifer and Rush 2020 begin their students.

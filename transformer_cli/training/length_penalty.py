@@ -45,7 +45,7 @@ def choose(
 def _p_values(
     tried: Sequence[Tried], metric: str, text: ParallelText, settings: MetricSettings, *, seed: int
 ) -> Mapping[float, float]:
-    """That of the difference between each length penalty and the first one; empty where the metric has no test."""
+    """The p-value of the difference between each length penalty and the first; empty where the metric has no test."""
     if len(tried) < 2:
         return {}
     systems = [Translations(one.scores.translations, [text.targets], text.sources) for one in tried]

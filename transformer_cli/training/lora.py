@@ -106,7 +106,7 @@ def load_model_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def merged_in_place(model: nn.Module) -> Iterator[None]:
-    """Inside, the projections have the merged weights, and afterwards their own again, to the last bit."""
+    """Merges the projections' weights in the block; after it, they are as before, to the last bit."""
     projections = list(_projections(model).values())
     own = [module.weight.detach().clone() for module in projections]
     for module in projections:

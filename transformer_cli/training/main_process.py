@@ -196,7 +196,7 @@ class MainProcess:
         return True
 
     def _warn_of_length_penalties(self, now: list[float], todo: str) -> None:
-        """Of other values than those that the finished run has chosen from."""
+        """Warns of other length penalties than those that the finished run has chosen from."""
         with suppress(CheckpointError):  # without the config of the run, as force=true allows
             before = read_config(self.run_dir).train.length_penalties
             if now != before:

@@ -40,7 +40,7 @@ class NonFiniteTracker:
         return in_a_row, in_all, step
 
     def counts(self) -> list[int]:
-        """In a row and in all."""
+        """The number of skipped updates, in a row and in total."""
         return [int(self.in_a_row), int(self.in_all)]
 
     def restore(self, counts: Sequence[int]) -> None:

@@ -144,7 +144,7 @@ def _updates_of_epochs(epochs: float, per_epoch: int) -> int:
 
 
 def _tokens_per_update(config: TrainConfig, epoch: Epoch, budget: Budget) -> int:
-    """As the square root of the corpus: as much noise for each as it can bear."""
+    """The tokens per update, which grow with the square root of the corpus; its epochs have enough updates."""
     wanted = budget.tokens_per_update.clamp(_round(PER_ROOT * math.sqrt(epoch.n_tokens)))
     least = config.data.max_length
     return max(least, min(wanted, epoch.n_tokens // UPDATES_PER_EPOCH))
@@ -180,7 +180,7 @@ def _rate_bounds(config: TrainConfig) -> str:
 
 
 def _round(value: float) -> int:
-    """To two digits."""
+    """The value rounded to two digits."""
     unit = int(10 ** max(0, len(str(int(value))) - 2))
     return max(1, round(value / unit) * unit)
 

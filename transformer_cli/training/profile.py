@@ -1,4 +1,4 @@
-"""Where the time of an update goes: a trace of a few of them, for Perfetto, chrome://tracing and TensorBoard."""
+"""Profiles a few updates: a trace for Perfetto, chrome://tracing and TensorBoard."""
 
 import gzip
 import shutil
@@ -60,7 +60,7 @@ class Trace:
             profiler.stop()
 
     def _report(self, profiler: profile) -> None:
-        """Called by torch when the last update is traced, or when the run ends before."""
+        """Writes the trace; torch calls it when the last update is traced, or when the run ends before."""
         n_traced = self._n_updates - WAIT - WARM_UP
         if n_traced < 1:
             return

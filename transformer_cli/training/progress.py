@@ -1,4 +1,4 @@
-"""Where training stands, apart from its tensors: the part of a checkpoint that is JSON."""
+"""The state of training apart from its tensors: the part of a checkpoint that is JSON."""
 
 import json
 import math
@@ -123,11 +123,11 @@ class Progress:
         self.saved = (*earlier, self.step)[-settings.keep_last :]
 
     def steps(self) -> set[int]:
-        """Those that should have a checkpoint."""
+        """The steps that should have a checkpoint."""
         return {*self.saved, *(ranked.step for ranked in self.best)}
 
     def forget(self, steps: Collection[int]) -> None:
-        """These have no checkpoint."""
+        """Removes steps that have no checkpoint."""
         self.best = tuple(ranked for ranked in self.best if ranked.step not in steps)
         self.saved = tuple(step for step in self.saved if step not in steps)
 

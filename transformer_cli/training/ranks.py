@@ -158,7 +158,7 @@ class Ranks:
                 self._store.wait(all_ranks, timedelta(seconds=GRACE_S))
 
     def stop_heartbeat(self) -> None:
-        """Called before the process ends: Python aborts if its end finds a thread inside the store."""
+        """Stops the heartbeat before the process ends: Python aborts if its end finds a thread inside the store."""
         self._has_ended.set()
         if self._heartbeat.is_alive():
             self._heartbeat.join(timeout=SILENCE_S)

@@ -119,7 +119,7 @@ def _other_vocabulary(before: Tokenizers, now: Tokenizers) -> str:
 
 
 def rank_anew_if_other(checkpoint: Checkpoint, now: Mapping[str, Any], *, steps: Collection[int]) -> None:
-    """Where ranks depend `now` on something else than in the checkpoint, discard its ranking, with a warning.
+    """Discards the checkpoint's ranking, with a warning, where ranks depend `now` on something else than in it.
 
     `now` is what `Validator.ranked_by` gives; `steps` are those of the checkpoints of this run.
     """

@@ -96,7 +96,7 @@ class Saver:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the last save is over. Raises what has gone wrong with it."""
+        """Waits until the last save is over. Raises what has gone wrong with it."""
         self.join()
         if self.n_failures:
             assert self._fault is not None
@@ -109,7 +109,7 @@ class Saver:
             raise self._fault
 
     def join(self) -> None:
-        """Until the last save is over, well or not."""
+        """Waits until the last save is over, well or not."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -37,7 +37,7 @@ class StopRequest:
         self._idle = idle
 
     def note_end(self) -> None:
-        """From here on there is nothing left that a stop could lose. Raises Stopped if a signal came until now."""
+        """Notes that training is over, so that a stop loses nothing. Raises Stopped if a signal came until now."""
         self.is_training, self._idle = False, "the model is trained, and the same command reports its scores"
         if self.signal:
             raise self.stopped()

@@ -55,7 +55,7 @@ class TrainingState:
         self.n_skipped = self.trainer.nonfinite.counts()[1]
 
     def batches(self, step: int) -> list[Batch]:
-        """Those of an update, the same on all ranks; made in a thread while another update is computed."""
+        """The batches of an update, the same on all ranks; made in a thread while another update is computed."""
         return self.trainer.ready(self.feed.batches(step))
 
     def train_step(self, batches: Sequence[Batch]) -> UpdateStats:

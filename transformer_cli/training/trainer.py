@@ -344,7 +344,7 @@ class Trainer:
             yield self.whole_model
 
     def weights(self) -> dict[str, Tensor]:
-        """Those of `whole_model`, as its model file has them."""
+        """The weights of `whole_model`, as its model file has them."""
         return model_weights(self.whole_model)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
@@ -411,7 +411,7 @@ class Trainer:
         self.nonfinite.restore(state["skipped"])
 
     def state(self) -> dict[str, Any]:
-        """What is saved beside the tensors; JSON."""
+        """The state that is saved beside the tensors; JSON."""
         return {"scaler": self.scaler.state_dict(), "skipped": self.nonfinite.counts()}
 
 

@@ -109,7 +109,7 @@ class DevScores:
         return f"nll {self.nll:.3f}, perplexity {perplexity(self.nll):.4g}"
 
     def rank(self, metric: str) -> Rank:
-        """By the metric with this name; the NLL decides between equals."""
+        """The rank by the metric with this name; the NLL decides between equals."""
         return -self.nll, 0.0
 
     def as_dict(self) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Validator(ABC):
 
 
 class TranslationValidator(Validator):
-    """Beside the NLL, metrics of translations by the Translator that `tfm translate` uses.
+    """Computes the NLL, and metrics of translations by the Translator that `tfm translate` uses.
 
     Where BLEU cannot be computed, chrF takes its place.
     """
@@ -315,7 +315,7 @@ class TranslationValidator(Validator):
 
     @property
     def metrics(self) -> list[str]:
-        """Those that are computed: with chrF in place of a missing BLEU."""
+        """The metrics that are computed: with chrF in place of a missing BLEU."""
         names = dev_metrics(self.config.train)
         return list(dict.fromkeys(CHRF if self.by_chrf and name == BLEU else name for name in names))
 
@@ -351,7 +351,7 @@ class TranslationValidator(Validator):
                 ) from unavailable
 
     def metric_settings(self, language: str = "") -> MetricSettings:
-        """Those of the whole dev set, or of a part of it in one language."""
+        """The metric settings of the whole dev set, or of a part of it in one language."""
         data = self.config.data
         tokens = dev_tokens(data, language) if language else self.tokens
         comet = CometSettings.of(self.config.comet, self.config.device)

@@ -33,7 +33,7 @@ class WordDropout:
         self.spared = spared_ids(tokenizers, device)
 
     def applied(self, model: Model, given: Inputs) -> AbstractContextManager[None]:
-        """Inside, words of `given` are dropped when the model embeds them."""
+        """Drops words of `given` in the block when the model embeds them."""
         if not any(self.rates):
             return nullcontext()
         each = zip(self.rates, self.spared, strict=True)
@@ -41,14 +41,14 @@ class WordDropout:
         return embeddings_scaled(model, given, source, target)
 
     def factors(self, ids_L: Tensor, *, p: float, spared: Tensor) -> Tensor:
-        """Of each token, [L]."""
+        """The factor of each token, [L]."""
         is_dropped_L = torch.rand(ids_L.shape, device=ids_L.device) < p
         factor_L = torch.where(is_dropped_L, 0.0, 1 / (1 - p))
         return torch.where(torch.isin(ids_L, spared), 1.0, factor_L)
 
 
 def spared_ids(tokenizers: Tokenizers, device: torch.device) -> tuple[Tensor, Tensor]:
-    """What is no word, of the source and of the target: BOS, EOS and tags, that of the target's language, too.
+    """The ids that are no words, of the source and of the target: BOS, EOS and tags, also the target language's.
 
     They are two, as a tag of one of two vocabularies is a word of the other.
     """
@@ -60,7 +60,7 @@ def spared_ids(tokenizers: Tokenizers, device: torch.device) -> tuple[Tensor, Te
 
 @contextmanager
 def embeddings_scaled(model: Model, given: Inputs, source: Factors, target: Factors) -> Iterator[None]:
-    """Inside, the embedding of each token of `given` is multiplied by its factor."""
+    """Multiplies the embedding of each token of `given` by its factor in the block."""
 
     def scaled(embedding: nn.Module, args: tuple[Tensor, ...], x_LD: Tensor) -> Tensor:
         # One embedding may serve both sides: they differ in the ids that it is called with.

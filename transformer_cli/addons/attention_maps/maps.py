@@ -211,7 +211,7 @@ class Link:
 
 
 def strongest_links(maps: AttentionMaps, word: str, other: str) -> list[Link]:
-    """For each kind of attention that has both words, the head where `word` attends most to `other`; strongest first.
+    """The head of each kind of attention in which `word` attends most to `other`, strongest first.
 
     If a word occurs several times, the pair with the largest weight counts. Decoder self-attention is causal.
     """

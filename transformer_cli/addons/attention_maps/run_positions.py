@@ -38,7 +38,7 @@ def draw_positions(config: AttentionConfig, form: str) -> None:
 
 
 def of_config(config: AttentionConfig, length: int) -> PositionEncodings:
-    """Those of the trained model, if one is named, otherwise of the keys `model`."""
+    """The position encodings of the trained model, if one is named, otherwise of the keys `model`."""
     if config.checkpoint is None:
         model = model_config(config)
         return compute_encodings(modules_of_config(model), model, length, title="")

@@ -161,7 +161,7 @@ def select_presets(workers: dict[str, BenchmarkWorker], text: Text, *, beam_size
 def count_likelier(
     worker: BenchmarkWorker, text: Text, mine: list[list[int]], theirs: list[list[int]]
 ) -> tuple[int, int]:
-    """In how many lines the translation of `mine` is more probable to the model, and in how many lines both differ."""
+    """The number of lines where `mine` is more probable to the model than `theirs`, and of lines where they differ."""
     different = [n for n, (one, other) in enumerate(zip(mine, theirs, strict=True)) if one != other]
     rows = [text.rows[n] for n in different]
     of_mine, of_theirs = (
@@ -207,7 +207,10 @@ class MatrixProducts:
 
     @torch.inference_mode()
     def _seconds_of(self, chain: list[Projection]) -> float:
-        """Of one call. All weights together exceed the CPU cache, so they are read from memory as in a decoder step."""
+        """Seconds of one call.
+
+        All weights together exceed the CPU cache, so they are read from memory as in a decoder step.
+        """
         weights = [torch.randn(one.n, one.k, device=self.device) for one in chain]
         inputs = {k: torch.randn(chain[0].m, k, device=self.device) for k in {one.k for one in chain}}
 

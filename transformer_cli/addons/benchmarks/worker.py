@@ -97,7 +97,7 @@ def peak_bytes(device: torch.device) -> int:
 
 
 def config_and_parameters() -> tuple[BenchConfig, dict[str, Any]]:
-    """Of this worker, from its command line; the plugins that the config names are imported first."""
+    """The config and parameters on this worker's command line; the plugins that the config names are imported first."""
     parameters: dict[str, Any] = json.loads(sys.argv[1])
     load_plugins(parameters["config"]["plugins"])
     return from_plain(BenchConfig, parameters["config"]), parameters

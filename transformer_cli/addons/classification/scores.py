@@ -37,7 +37,7 @@ def confusion(predicted: Sequence[str], wanted: Sequence[str], labels: Sequence[
 
 
 def accuracies(tables_CC: Counts) -> Scores:
-    """In percent, of each of many tables [..., C, C]."""
+    """The accuracy, in percent, of each of many tables [..., C, C]."""
     return np.asarray(100 * np.trace(tables_CC, axis1=-2, axis2=-1) / tables_CC.sum((-2, -1)))
 
 
@@ -63,7 +63,7 @@ class ConfidenceInterval:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """Of one class, in percent. A share of nothing is 0, as in scikit-learn."""
+    """The scores of one class, in percent. A share of nothing is 0, as in scikit-learn."""
 
     label: str
     precision: float
@@ -88,7 +88,7 @@ class ClassReport:
         return {**facts, **asdict(self), "interval": self.signature}
 
     def lines(self) -> list[str]:
-        """For people: the scores, each class, and the confusions."""
+        """The report for people: the scores, each class, and the confusions."""
         scores = {"accuracy": self.accuracy, "macro-F1": self.macro_f1}
         summary = [f"{name}  {s.score:6.2f}  [{s.low:.2f}, {s.high:.2f}]" for name, s in scores.items()]
         each = [["class", "precision", "recall", "F1", "lines"]]

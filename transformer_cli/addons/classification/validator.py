@@ -17,7 +17,7 @@ from transformer_cli.training.validation import Autocast, DevScores, Rank, Sampl
 
 @dataclass(frozen=True)
 class ClassScores(DevScores):
-    """Of a classification: its NLL is in nats per sentence."""
+    """The dev scores of a classifier; the NLL is in nats per sentence."""
 
     accuracy: float  # percent
     macro_f1: float  # percent
@@ -35,7 +35,7 @@ class ClassScores(DevScores):
 
 
 class ClassValidator(Validator):
-    """Beside the NLL, accuracy and macro-F1 on the whole dev set; long sentences are truncated."""
+    """Computes the NLL, accuracy and macro-F1 on the whole dev set; long sentences are truncated."""
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         labels = self.tokenizers.labels

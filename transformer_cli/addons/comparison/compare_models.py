@@ -115,7 +115,7 @@ def ask(config: CompareConfig, model: Model, name: str, test: TestSet) -> System
 
 
 def tags_for(config: CompareConfig, model: Model) -> tuple[str, ...]:
-    """Those of --tag, for a model that has tags: another one would read them as text."""
+    """The tags of --tag for a model that has tags; none for another, which would read them as text."""
     return tuple(tags_in(config.tag or "")) if model.first.tokenizers.source.tags else ()
 
 
@@ -191,7 +191,7 @@ def check_directions(config: CompareConfig, models: Mapping[str, Model], tests: 
 
 
 def _differ(one: str, other: str) -> bool:
-    """Of codes of languages. Those of other lengths, as en and eng, may be of the same one."""
+    """Whether two language codes differ. Codes of different lengths, as en and eng, may name the same language."""
     codes = [_base(code) for code in (one, other)]
     return "und" not in codes and len(codes[0]) == len(codes[1]) and codes[0] != codes[1]
 

@@ -20,7 +20,7 @@ Flat = Mapping[str, str]  # dotted key → value as it is written
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which systems are runs of one config, and what a reader must know of it."""
+    """The systems that are runs of one config, grouped, and notes on the grouping."""
 
     group_of: Sequence[str | None]  # by system; None: alone
     notes: Sequence[str] = ()
@@ -110,7 +110,7 @@ def config_differences(configs: Sequence[Flat | None]) -> list[ConfigDifference]
 
 
 def welch_p_value(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Of the two-sided test that two samples of unequal variances have the same mean (Welch 1947).
+    """The p-value of the two-sided test that two samples of unequal variances have the same mean (Welch 1947).
 
     None where a sample has one value, or no sample has any variance.
     """

@@ -30,7 +30,7 @@ from transformer_cli.evaluation.text_statistics import TextStatistics, text_stat
 
 @dataclass(frozen=True)
 class Measures:
-    """What is measured. Metrics are named as in the registry."""
+    """The metrics and the significance test of a comparison. Metrics are named as in the registry."""
 
     metrics: Sequence[str]
     sentence_metric: str
@@ -49,7 +49,10 @@ class TestText:
 
 @dataclass(frozen=True)
 class Background:
-    """What is known of systems that are runs. By system, None for those that are none."""
+    """Facts about the runs among the systems: a list with an entry for each system, None if it is no run.
+
+    By system, None for those that are none.
+    """
 
     configs: Sequence[Flat | None] = ()
     curves: Sequence[Curve] = ()

@@ -348,7 +348,7 @@ def _statistics(comparison: Comparison) -> str:
 
 
 def _names(comparison: Comparison) -> list[str]:
-    """For heads of columns, which are attributes too and so have no elements in them."""
+    """The names of the systems in the heads of columns, which are attributes too and so have no elements in them."""
     return [escaped(system.name) for system in comparison.systems]
 
 

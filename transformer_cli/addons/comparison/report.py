@@ -142,7 +142,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def as_dict(comparison: Comparison) -> dict[str, Any]:
-    """For `json.dumps`: all but the translations, with what is significant, and the conclusions."""
+    """The report for `json.dumps`: all but the translations, with what is significant, and the conclusions."""
     found: dict[str, Any] = asdict(comparison)
     for system in found["systems"]:
         del system["translations"]

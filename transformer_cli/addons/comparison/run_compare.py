@@ -99,7 +99,7 @@ def seed_of(config: CompareConfig) -> int | None:
 
 
 def page_file(config: CompareConfig) -> str | None:
-    """Where the page goes, if anywhere. Raises what `check_output` does."""
+    """The file of the page, or None if no page is written. Raises what `check_output` does."""
     name = config.output or (None if config.json else PAGE)
     if name is not None:
         inputs: dict[str, str | None] = {"--source": config.source}

@@ -39,7 +39,7 @@ def read_curves(run_dir: Path, system: int) -> list[Curve]:
 
 
 def _higher_is_better(name: str) -> bool | None:
-    """Of a dev score, also of a part of the dev set (`dev_bleu <2de>`); None of one that a plugin has added."""
+    """Whether more of a dev score is better, also of a part of the dev set (`dev_bleu <2de>`); None if unknown."""
     metric = name.removeprefix("dev_").split(" ")[0]
     if metric in ("nll", *LOWER_IS_BETTER):
         return False

@@ -9,7 +9,7 @@ from transformer_cli.evaluation.significance import MetricComparison
 
 
 class Finding(Enum):
-    """What is known of a system beside the baseline, by one metric; the values are the words of a table."""
+    """The result of comparing a system with the baseline by one metric; the values are the words of a table."""
 
     better = "better"
     worse = "worse"
@@ -26,7 +26,7 @@ class Verdict:
 
 
 def system_verdict(comparison: Comparison, metric: MetricComparison, system: int) -> Verdict:
-    """Of `systems[system]` beside the baseline, by one metric."""
+    """The verdict on `systems[system]` against the baseline, by one metric."""
     first, other = comparison.systems[0], comparison.systems[system]
     if list(first.translations) == list(other.translations):
         claim = f"{other.name} and {first.name} gave the same translations"
@@ -48,7 +48,7 @@ def system_verdict(comparison: Comparison, metric: MetricComparison, system: int
 
 
 def group_verdict(result: GroupComparison, metric: MetricComparison) -> Verdict:
-    """Of a group of runs beside the baseline's group, by the means over their seeds."""
+    """The verdict on a group of runs against the baseline's group, by the means over their seeds."""
     return _verdict(
         (result.group, result.baseline),
         (result.difference, result.p_value),
@@ -96,7 +96,7 @@ def decimals(scores: Sequence[float | None]) -> int:
 
 
 def p_text(p_value: float) -> str:
-    """With four decimals, as sacrebleu prints it, but never as 0."""
+    """The p-value with four decimals, as sacrebleu prints it, but never as 0."""
     return f"{p_value:.4f}" if round(p_value, 4) else "< 0.0001"
 
 

@@ -1,4 +1,4 @@
-"""Where two translations of a line differ, word by word, and which of these words are in a reference.
+"""The words in which two translations of a line differ, and which of these words are in a reference.
 
 Words are runs of letters and digits; every other sign is a word of its own, and so is every character of a script that
 is written without blanks between words.

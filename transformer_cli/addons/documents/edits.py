@@ -31,7 +31,7 @@ class Edited:
         self._starts, self._ends = [edit.start for edit in edits], [edit.end for edit in edits]
 
     def span(self, span: tuple[int, int]) -> tuple[int, int]:
-        """Where a stretch of the text is after the edits, with all of an edit that it has a part of."""
+        """The stretch of the edited text that was `span`, with the whole of every edit that overlaps it."""
         return self._start(span[0]), self._end(span[1])
 
     def _start(self, offset: int) -> int:

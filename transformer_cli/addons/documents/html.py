@@ -137,7 +137,7 @@ def _code(source: str, start: int, end: int) -> Item:
 
 
 def decoded(text: str) -> str:
-    """With its entities decoded, those of control characters and noncharacters among them, which Python drops."""
+    """`text` with its entities decoded, also those of control characters and noncharacters, which Python drops."""
     return unescape(_NUMBERED.sub(lambda match: match[0] if unescape(match[0]) else _character(match), text))
 
 
@@ -146,7 +146,7 @@ def _character(match: re.Match[str]) -> str:
 
 
 def decoded_attribute(text: str) -> str:
-    """As `decoded`, but what may be part of a URL is none: `&copy=2` and `&copyx` stay."""
+    """The value of an attribute with its entities decoded, but for parts of a URL: `&copy=2` and `&copyx` stay."""
     return _REFERENCE.sub(_character_of_attribute, text)
 
 

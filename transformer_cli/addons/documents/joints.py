@@ -51,7 +51,7 @@ WINDOW = 200  # characters before and after a joint that are read
 
 
 def joint_between(before: str, after: str, tags: Sequence[JointTag]) -> Joint:
-    """What is between two texts that `tags` are between."""
+    """The joint between two texts that `tags` are between."""
     tags = [tag for tag in tags if tag.name not in _INVISIBLE and not _is_reading(tag)]
     if not tags or not before or not after or before[-1].isspace() or after[0].isspace():
         return Joint.none

@@ -132,7 +132,7 @@ class _Parser:
 
 
 def _escape_attribute(escape: Callable[[str], str], text: str) -> str:
-    """As in HTML, without the marks of a table and of code, which Markdown finds within tags, too."""
+    """Escapes text as in HTML, but for the marks of a table and of code, which Markdown finds within tags, too."""
     return escape(text).replace("|", "&#124;").replace("`", "&#96;")
 
 

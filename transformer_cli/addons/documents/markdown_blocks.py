@@ -86,7 +86,7 @@ def check_deadline(env: MutableMapping[str, Any]) -> None:
 
 
 def line_spans(text: str) -> list[tuple[int, int]]:
-    """Where the lines begin and end, without their ends."""
+    """The start and end of each line, line ends excluded."""
     found, start = [], 0
     for match in _LINE_END.finditer(text):
         found.append((start, match.start()))

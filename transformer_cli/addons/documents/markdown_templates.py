@@ -83,7 +83,7 @@ def is_only_tags(line: str) -> bool:
 
 
 def masked_tags(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where there are tags in a stretch of masked text."""
+    """The spans of the tags in a stretch of masked text."""
     return (match.span() for match in _MASKED.finditer(text, start, end))
 
 
@@ -122,7 +122,7 @@ def _character(tag: str, plane: int, tags: dict[str, str]) -> str | None:
 
 
 def _found(text: str) -> Iterator[tuple[int, int, int]]:
-    """Where each tag is, with the code that it begins, and the plane of its character."""
+    """The span of each tag, with the code that it begins, and the plane of its character."""
     following = _Following(text)
     position = 0
     if "{" not in text:

@@ -105,7 +105,7 @@ def _words(text: str, placeholders: Sequence[Placeholder]) -> list[_Word]:
 
 
 class _Matching:
-    """Which placeholder of a text is which stretch of its translation."""
+    """Matches the placeholders of a text with stretches of its translation."""
 
     def __init__(self, placeholders: Sequence[Placeholder], base: Aligned) -> None:
         self.placeholders, self.base = placeholders, base
@@ -128,7 +128,7 @@ class _Matching:
         return self.placeholders[word.members[0]].is_protected
 
     def _occurrences(self, text: str) -> dict[str, list[Span]]:
-        """Where the words of protected text are, and whatever has the form of a placeholder."""
+        """The spans of the words of protected text, and of whatever has the form of a placeholder."""
         source = self.base.source
         spans = [span for one in self.protected for span in places(text, source, (one.start, one.end))]
         spans.sort(key=lambda span: (span[0], -span[1]))  # of those that begin in one place, the longest
@@ -194,7 +194,7 @@ class _Matching:
             self.found[left[0]] = (renamed[0].start, renamed[0].end)
 
     def _damaged(self, p: int) -> Iterator[Span]:
-        """Where a placeholder may be, the likeliest first."""
+        """The spans where a damaged placeholder may be, the likeliest first."""
         one, target = self.placeholders[p], self.base.target
         if len(one.text) > _LONGEST_TOLERANT:
             return
@@ -363,7 +363,7 @@ def _spaced(edit: Edit, target: str) -> Edit:
 
 
 def _insertions(base: Aligned, source: Edited, lost: Sequence[Placeholder]) -> Iterator[int]:
-    """For each, the end of the last word of the translation that is aligned to its source word, or to one before."""
+    """Yields for each lost placeholder the end of the translation of its word, or of the last aligned one before."""
     ends: dict[int, int] = {}
     for i, j in base.links:
         if i < len(base.source_words) and j < len(base.target_words):

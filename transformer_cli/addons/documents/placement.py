@@ -1,4 +1,4 @@
-"""Where the tags of a unit stand in its translation, by word alignment.
+"""Places the tags of a unit in its translation, by word alignment.
 
 The words of both texts are cut into tokens: leading punctuation, core, trailing punctuation, and where a tag stands
 within a word. Each token of the translation belongs to the element (the pair of tags) that its source token is in. An
@@ -48,7 +48,7 @@ def word_spans(text: str) -> list[Span]:
 
 
 def align(source: str, target: str, alignment: Sequence[tuple[int, int]] | None) -> Aligned:
-    """By `alignment` of words between white space; by position if there is none or a script has no spaces."""
+    """Aligns `target` with `source` by `alignment` of words between white space, or by position without one."""
     if alignment is not None and not _NO_SPACES.search(source) and not _NO_SPACES.search(target):
         return Aligned(source, target, word_spans(source), word_spans(target), alignment)
     source_words = [match.span() for match in _WORD.finditer(source)]
@@ -352,7 +352,7 @@ Mark = tuple[int, int]  # boundary among the tokens, index of a tag
 
 @dataclass
 class Placement:
-    """Where the tags of a unit stand in its translation."""
+    """The places of the tags of a unit in its translation."""
 
     tokens: list[Span]
     marks: list[Mark] = field(default_factory=list)  # in the order in which the tags are written
@@ -399,7 +399,7 @@ def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, placement: Place
 
 
 def _divisions(element: _Element) -> dict[int, int]:
-    """Where what stands before is not to get behind what follows: at tags that continue into another unit.
+    """Divisions at tags that continue into another unit: what stands before one must not get behind what follows it.
 
     Else a link would be within one that follows it, or would end before it begins. Each is the index of the first tag
     after it, and its place in the source.
@@ -501,7 +501,7 @@ def _stretch(own: Sequence[int], taken: Sequence[Span]) -> Span | None:
 def _free_stretch(
     parent: _Placed, element: _Element, tokens: _Tokens, taken: Sequence[Span], claimed: set[int]
 ) -> Span:
-    """For an element without a word of its own: a free word beside where it should be, or no more than a place."""
+    """The stretch for an element without a word of its own: a free word beside where it should be, or an empty span."""
     place = _snap(_boundary(parent, element.start, tokens), taken)
     for distance in range(_NEAR):
         for i in (place + distance, place - 1 - distance):
@@ -522,7 +522,7 @@ def _is_taken(token: int, taken: Sequence[Span]) -> bool:
 
 
 def _boundary(parent: _Placed, offset: int, tokens: _Tokens, *, joins_next: bool = False) -> int:
-    """Where the translation of what stands before a character of the source ends, or of what follows begins."""
+    """The end of the translation of the source before a character, or the start of that of what follows."""
     after, before = tokens.after(offset), tokens.before(offset)
     first, second = (before, after) if joins_next else (after, before)
     boundary = first if first is not None else second if second is not None else parent.start

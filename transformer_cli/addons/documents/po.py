@@ -141,7 +141,7 @@ def _parse_message(text: str, kinds: frozenset[str]) -> Document:
 
 
 def _stretches(text: str, inline: Callable[[str, int, int], list[Item]]) -> Iterator[tuple[int, int]]:
-    """What is between line ends, tabs and runs of spaces, but for those within variables and mark-up."""
+    """The spans between line ends, tabs and runs of spaces that are not within variables and mark-up."""
     for line in _LINE.finditer(text):
         start = line.start()
         for item in inline(text, *line.span()):

@@ -89,7 +89,7 @@ def _variable(match: re.Match[str]) -> Item:
 
 
 def _matches(text: str, start: int, end: int, kinds: frozenset[str]) -> Iterator[tuple[re.Match[str], str]]:
-    """What is not text, in order; of what overlaps, the first and longest alone."""
+    """Matches of what is not text, in order; of overlapping ones only the first and longest."""
     found = [(match, "") for match in TAG.finditer(text, start, end)]
     found += [(match, RST) for match in MARKUP[RST in kinds].finditer(text, start, end)]
     found += [(match, "icu") for match in _CHOICE.finditer(text, start, end)]

@@ -39,7 +39,7 @@ class Message:
 
     @property
     def translations(self) -> dict[int, Value]:
-        """By the number of the plural form."""
+        """The translations by the number of the plural form."""
         return {_form(key): value for key, value in self.values.items() if key.startswith("msgstr")}
 
 

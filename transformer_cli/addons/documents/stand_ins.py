@@ -27,7 +27,7 @@ class Masked:
     pattern: str  # of any of them, in a translation
 
     def find(self, target: str) -> tuple[dict[int, Span], list[Span]]:
-        """Where each stand-in is in a translation, and where one is again."""
+        """The span of each stand-in in a translation, and the spans where one is repeated."""
         places: dict[str, list[Span]] = {}
         for match in re.finditer(self.pattern, target):
             places.setdefault(digits_of(match[0]) if match[0][0].isdigit() else match[0], []).append(match.span())

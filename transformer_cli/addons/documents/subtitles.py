@@ -64,7 +64,7 @@ def parse_srt(text: str) -> Document:
 
 
 def _kept_lines(text: str, spans: list[Span], is_time: list[bool]) -> list[bool]:
-    """Which lines are no text of a cue: times, what is right before them, and blocks of WebVTT that are no cues."""
+    """Whether each line is kept as it is: times, what is right before them, and blocks of WebVTT that are no cues."""
     is_webvtt = _WEBVTT.match(text) is not None
     kept = list(is_time)
     in_block, after_blank = False, True
@@ -169,7 +169,7 @@ def _is_answer(before: str, text: str) -> bool:
 
 
 def _name_of(text: str, start: int, end: int) -> re.Match[str] | None:
-    """Up to the colon after the name of a speaker."""
+    """The match of a speaker's name, up to the colon."""
     match = _NAME.match(text, start, end)
     return match if match is not None and _is_name(match["name"].partition("(")[0]) else None
 

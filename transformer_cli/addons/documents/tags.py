@@ -50,7 +50,7 @@ _SCRIPT_PART = re.compile(r"<!--|-->|</?script(?=[\s/>])", re.IGNORECASE)
 
 
 def tokens(text: str, *, is_xml: bool) -> Iterator[Token]:
-    """Together they are all of the text."""
+    """Splits a text into tokens, whose concatenation is the text."""
     position = n_foreign = 0
     last_of_code = -1 if is_xml else text.rfind("%>")
     while position < len(text):
@@ -91,7 +91,7 @@ def _text_end(text: str, start: int, *, is_xml: bool) -> int:
 
 
 def _raw_text_end(text: str, start: int, name: str) -> int | None:
-    """Where the closing tag of an element begins in which there are no tags."""
+    """The start of the closing tag of an element that has no tags within it."""
     if name == "plaintext":  # which has no end
         return None
     if name != "script":

@@ -90,7 +90,7 @@ class UnreadableError(Exception):
 
 
 def goes_on(n_units: int) -> None:
-    """What is called with the number of units where nothing bounds it."""
+    """Accepts any number of units: the default callback."""
 
 
 # Called with the number of units found so far, by every parser; what it raises ends the parsing.
@@ -341,7 +341,7 @@ def _following(run: Sequence[Item]) -> list[str]:
 
 
 def _space_at(tags: list[tuple[int, Tag]], run: Sequence[Item], first: int, place: int) -> int:
-    """Where the space of a joint is: after what ends there, and before what begins, which is moved behind it."""
+    """The index of the space of a joint: after closing tags and before opening tags, which are moved behind it."""
     n = len(tags)
     while n and tags[n - 1][1].offset == place and run[tags[n - 1][0] - first].opens:
         n -= 1
@@ -369,7 +369,7 @@ def match_pairs(items: Sequence[Item]) -> dict[int, int]:
 
 
 def _trimmed(source: str, run: list[Item]) -> list[Item]:
-    """Without white space before its first text and after its last, which stay as they are in the document."""
+    """The items without white space before the first text and after the last, which stays in the document."""
     first = run[0]
     if not first.is_tag and not first.is_protected:
         text = first.text.lstrip()

@@ -16,13 +16,13 @@ def is_in_word(text: str, offset: int) -> bool:
 
 
 def word_end(text: str, end: int) -> int:
-    """Where the word ends that a stretch ends in."""
+    """The end of the word that a stretch with this `end` reaches into."""
     match = _RUN.match(text, end) if is_in_word(text, end - 1) else None
     return end if match is None else match.end()
 
 
 def word_start(text: str, start: int, lowest: int = 0) -> int:
-    """Where the word begins that a stretch begins in, not before `lowest`."""
+    """The start of the word that a stretch with this `start` begins in, not before `lowest`."""
     if is_in_word(text, start):
         while start > lowest and is_in_word(text, start - 1):
             start -= 1
@@ -37,7 +37,7 @@ def bounds(text: str, start: int, end: int) -> tuple[str, str]:
 
 
 def places(text: str, source: str, span: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Where a stretch of a source is in a text, and ends words where it ends words of its source."""
+    """Occurrences in a text of a stretch of a source, which end words where the stretch ends words of its source."""
     stretch = source[slice(*span)]
     before, after = (bound != "" for bound in bounds(source, *span))
     start = text.find(stretch)

@@ -129,7 +129,7 @@ def _character(match: re.Match[str]) -> str | None:
 
 
 def escape_android(text: str) -> str:
-    """With the backslashes that string resources need, https://developer.android.com/guide/topics/resources."""
+    """The text with the backslashes of string resources, https://developer.android.com/guide/topics/resources."""
     escaped = re.sub(r"[\\'\"]", r"\\\g<0>", escape_xml(text))
     return f"\\{escaped}" if escaped.startswith(("@", "?")) else escaped
 

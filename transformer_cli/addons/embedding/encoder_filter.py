@@ -88,7 +88,7 @@ class TokenFilter(EncoderFilter):
         self.of_words = unit is TokenUnit.words
 
     def respond(self, lines: Sequence[Line]) -> None:
-        """In parts, as the vectors of the tokens take a thousand times the memory of the text."""
+        """Responds in parts, as the vectors of the tokens take a thousand times the memory of the text."""
         self.reader.n_lines = self.n_lines
         sentences = self.reader.encode([line.text for line in lines])
         start, n_tokens = 0, 0

@@ -22,7 +22,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip archive has a date for each file; a fixe
 
 
 def header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Of a .npy file. NumPy leaves room in it, so that its length is the same for any number of rows."""
+    """The header of a .npy file. NumPy leaves room in it, so that its length is the same for any number of rows."""
     content = io.BytesIO()
     npy.write_array_header_1_0(content, {"descr": dtype.str, "fortran_order": False, "shape": shape})
     return content.getvalue()

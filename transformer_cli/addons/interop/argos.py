@@ -118,7 +118,7 @@ def named(language: str, side: str) -> str:
 
 
 def folder_name(facts: dict[str, Any]) -> str:
-    """Of the package in its archive, and in the folder of the installed ones."""
+    """The folder name of the package in its archive, and among the installed ones."""
     version = re.sub(r"[^A-Za-z0-9]+", "_", str(facts["package_version"]))
     return f"translate-{facts['from_code']}_{facts['to_code']}-{version}"
 

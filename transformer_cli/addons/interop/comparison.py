@@ -163,7 +163,7 @@ def compare(model: ModelFile, answers: Answers) -> Comparison:
 
 
 def one_line(text: str) -> str:
-    """As our tokenizers write text: line ends as spaces, none at its ends."""
+    """The text as our tokenizers write it: line ends become spaces, none at its ends."""
     return text.translate(LINE_ENDS).strip(" ")
 
 

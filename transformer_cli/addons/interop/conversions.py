@@ -77,7 +77,10 @@ def beside_model(path: Path) -> Path:
 
 
 def user_cache() -> Path:
-    """For models in folders that cannot be written (XDG). Raises EnvironmentFault without a home folder."""
+    """The user's cache folder (XDG), for models in folders that cannot be written.
+
+    Raises EnvironmentFault without a home folder.
+    """
     cache = os.environ.get("XDG_CACHE_HOME", "")
     base = Path(cache) if Path(cache).is_absolute() else folder_named("~/.cache")
     return base / "tfm" / "ctranslate2"

@@ -202,7 +202,7 @@ class CTranslate2Engine:
         return hypotheses
 
     def _rescored(self, segment: Segment, hypotheses: Sequence[Hypothesis], config: DecodeConfig) -> list[Hypothesis]:
-        """With the scores of the model: the library gives the probability of banned tokens to others."""
+        """The hypotheses with the model's scores: the library gives the probability of banned tokens to others."""
         scores = self.score([(segment.ids, h.ids) for h in hypotheses], batch_tokens=config.batch_tokens)
         return self._ranked(
             (

@@ -64,7 +64,7 @@ N_COMPARED = 64  # rows of a table that tell which sinusoids it holds
 
 @dataclass(frozen=True)
 class Variable:
-    """Where a variable is in the file."""
+    """The position of a variable in the file."""
 
     shape: tuple[int, ...]
     type: str
@@ -73,7 +73,7 @@ class Variable:
 
 
 class Variables:
-    """Those of a model.bin, each read when it is asked for."""
+    """The variables of a model.bin, each read when it is requested."""
 
     def __init__(self, path: Path, specification: str, variables: Mapping[str, Variable], aliases: Mapping[str, str]):
         self.path, self.specification = path, specification
@@ -132,7 +132,7 @@ class Variables:
         return float(found.reshape(-1)[0])
 
     def tensor(self, name: str) -> Tensor:
-        """In float32, whatever it is stored as."""
+        """The variable in float32, whatever it is stored as."""
         array = self._array(name)
         if array.dtype not in (np.int8, np.int16):
             return torch.from_numpy(array.astype(np.float32))
@@ -256,7 +256,7 @@ def read_positions(variables: Variables, d_model: int) -> tuple[Positions, int, 
 
 
 def their_names(config: ModelConfig) -> dict[str, tuple[str, int, int]]:
-    """Of each of our parts the variable, and which of how many equal slices of its rows it is."""
+    """The variable of each of our parts, and which of how many equal slices of its rows the part is."""
     found = {
         "source_embedding": ("encoder/embeddings_0/weight", 0, 1),
         "target_embedding": ("decoder/embeddings/weight", 0, 1),
@@ -398,7 +398,7 @@ class Original:
         return self.loaded.log_probs([[*ids, *self.end] for ids in sources], targets)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """By the SentencePiece model, as a caller does it."""
+        """The ids of the SentencePiece model, as a caller of the library obtains them."""
         cut: list[list[str]] = self.segmenters[0].encode(list(lines), out_type=str)
         return [[self.ids.get(piece, self.unk_id) for piece in pieces] for pieces in cut]
 

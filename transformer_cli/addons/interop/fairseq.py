@@ -142,7 +142,7 @@ def _checkpoint(path: Path) -> Path | None:
 
 
 def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Of model and task. Raises CheckpointError where they ask for what is not supported."""
+    """The options of model and task. Raises CheckpointError where they ask for what is not supported."""
     if checkpoint.get("args") is None and not isinstance(checkpoint.get("cfg"), Mapping):
         raise CheckpointError(f"{path}: has neither `args` nor `cfg`, so it is not a checkpoint of fairseq")
     cfg = checkpoint.get("cfg") or {}

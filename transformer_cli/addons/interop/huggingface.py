@@ -232,7 +232,7 @@ def max_positions(config: ModelConfig) -> int:
 
 
 def order(config: ModelConfig) -> Tensor:
-    """Which column of ours each column of theirs is, [D]."""
+    """The index of our column for each column of theirs, [D]."""
     columns_D = torch.arange(config.d_model)
     if config.positions is not Positions.sinusoidal:
         return columns_D

@@ -301,7 +301,7 @@ class PartNames:
         return torch.allclose(table_PD, expected_PD, rtol=0, atol=1e-5 if _is_float32(table_PD) else 2e-3)
 
     def of(self, part: str) -> str:
-        """Their name of a part of ours."""
+        """The library's name of one of our parts."""
         if part in ("source_embedding", "target_embedding"):
             return self.embedding("encoder" if part == "source_embedding" else "decoder")
         if part == "output":
@@ -402,7 +402,7 @@ def marian_files(folder: Path) -> list[Path]:
 
 
 def marian_tokenizers(folder: Path, values: Mapping[str, Any]) -> Tokenizers:
-    """Those of MarianTokenizer: ids of vocab.json, pieces of two SentencePiece models, `>>xxx<<` looked up whole."""
+    """Marian's tokenizers: ids of vocab.json, pieces of two SentencePiece models, `>>xxx<<` looked up as is."""
     settings = optional_json(folder / TOKENIZER_CONFIG)
     separate = bool(settings.get("separate_vocabs", False))
     names = {
@@ -474,7 +474,7 @@ def optional_json(file: Path) -> dict[str, Any]:
 
 
 def languages(folder: Path, given: Mapping[str, Any], options: ReadOptions) -> tuple[str, str]:
-    """As the user says, or the files, or the name of the folder; else undetermined."""
+    """Source and target language: the user's, else those of the files or of the folder's name, else undetermined."""
     settings, facts = optional_json(folder / TOKENIZER_CONFIG), optional_json(folder / EXPORT_FILE)
     name = _NAME.search(folder.resolve().name) or _NAME.search(str(given.get("_name_or_path", "")))
     found = []

@@ -71,7 +71,7 @@ def read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any],
 
 
 def all_pieces(folder: Path, values: Mapping[str, Any], codes: list[str]) -> list[str]:
-    """Those of vocab.json, the tokens of the languages, and names for rows that no text has."""
+    """The pieces of vocab.json, the tokens of the languages, and names for rows that no text has."""
     first = len(json_of(folder / VOCABULARY))
     if first + len(codes) > values["vocab_size"]:
         rows = f"{first} pieces and {len(codes)} languages, but the model has {values['vocab_size']:,} rows"

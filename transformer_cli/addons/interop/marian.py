@@ -101,7 +101,7 @@ def _tied(config: ModelConfig) -> Tied:
 
 
 def _vocabularies(model: ModelFile) -> tuple[Written, Written]:
-    """Of the source and of the target: one where both have the same ids, though each is cut by its own segmenter."""
+    """The vocabularies of source and target: one if both have the same ids, though each is cut by its own segmenter."""
     hides_pad = _hides_pad(model)
     source, target = model.tokenizers.source, model.tokenizers.target
     joint = written(source, name="vocab", segmenter="source", hides_pad=hides_pad)

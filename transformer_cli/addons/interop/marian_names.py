@@ -25,7 +25,7 @@ _LN = {"weight": "scale", "bias": "bias"}
 
 @dataclass(frozen=True)
 class Tied:
-    """Which matrices are one: the embeddings of both sides, and the output with the target's embedding."""
+    """The tying of the model: the embeddings of both sides, and the output layer with the target's embedding."""
 
     embeddings: bool
     output: bool

@@ -124,7 +124,7 @@ class Original:
 
 
 class OriginalWithText(Original):
-    """With the SentencePiece models that are its vocabularies, whose ids it uses."""
+    """The original model with the SentencePiece models that are its vocabularies, whose ids it uses."""
 
     def __init__(
         self,

@@ -279,7 +279,7 @@ def _unsupported(where: Path, what: str) -> NoReturn:
 def check_items(
     archive: Npz, config: ModelConfig, tied: Tied, sizes: tuple[int, int], *, omits_bias: bool
 ) -> dict[str, str]:
-    """Their names of our parts. Raises CheckpointError unless the archive has just these items, in their shapes."""
+    """Marian's names of our parts. Raises CheckpointError unless the archive has just these items, in their shapes."""
     names: dict[str, str] = {}
     for part in part_names(config):
         name = their_name(part, config, tied)
@@ -374,7 +374,7 @@ def _is_decoder(path: Path) -> bool:
 
 
 def _decoders(path: Path) -> list[Path]:
-    """Where settings of the search lie: beside the model, under its name or the usual one."""
+    """The files with settings of the search: beside the model, under its name or the usual one."""
     if not path.is_dir():
         return [path.with_name(f"{path.name}.decoder.yml"), path.with_name("decoder.yml")]
     return [path / "decoder.yml", *sorted(path.glob("*.decoder.yml"))]
@@ -413,7 +413,7 @@ def _pair(paths: Sequence[Path], what: str) -> tuple[Path, Path] | None:
 
 
 def _vocabularies(folder: Path, settings: dict[str, Any]) -> tuple[Path, Path]:
-    """Those that decoder.yml names, by their names, as the model's folder was moved; or what looks like one."""
+    """The vocabularies named in decoder.yml, by file name as the folder may have moved; else files with such names."""
     if named := _names(settings, "vocabs"):
         paths = [folder / name for name in named]
         if missing := [path for path in paths if not path.is_file()]:
@@ -432,7 +432,7 @@ def _vocabularies(folder: Path, settings: dict[str, Any]) -> tuple[Path, Path]:
 
 
 def _segmenters(folder: Path, languages: tuple[str, str]) -> tuple[SegmenterFile, SegmenterFile] | None:
-    """As OPUS-MT has them beside its vocabulary."""
+    """The segmenters that OPUS-MT has beside its vocabulary."""
     for ending in (SPM, MOSES_CODES, CODES):
         source, target = folder / f"source{ending}", folder / f"target{ending}"
         if source.is_file() and target.is_file():
@@ -447,7 +447,7 @@ def _segmenters(folder: Path, languages: tuple[str, str]) -> tuple[SegmenterFile
 
 
 def _languages(folder: Path, options: ReadOptions) -> tuple[str, str]:
-    """As given; else as our own export wrote them, or as OPUS-MT calls its folders: en-de."""
+    """Source and target language: as given, as our own export wrote them, or as OPUS-MT calls its folders (en-de)."""
     found: Sequence[str | None] = (None, None)
     if (file := folder / EXPORT_FILE).is_file() and file.stat().st_size < MAX_YAML_BYTES:
         try:

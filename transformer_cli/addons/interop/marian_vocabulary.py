@@ -287,7 +287,7 @@ def _sentencepiece_with_its_ids(tokenizer: Tokenizer, name: str) -> Written:
 
 
 def _quoted(token: str) -> str:
-    """As a key of YAML, in double quotes."""
+    """The token as a key of YAML, in double quotes."""
 
     def escaped(character: str) -> str:
         if character in '"\\':

@@ -30,7 +30,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip archive has a date for each file
 
 @dataclass(frozen=True)
 class Header:
-    """Of one array: its shape and its type as NumPy writes it."""
+    """The header of one array: its shape and its type as NumPy writes it."""
 
     shape: tuple[int, ...]
     dtype: str

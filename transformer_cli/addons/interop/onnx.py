@@ -436,7 +436,7 @@ def embedding_name(model: Transformer, embedding: TokenEmbedding) -> str:
 
 @dataclass
 class Cache:
-    """What is kept from step to step; every row has its own keys and values of the source."""
+    """The state kept between steps; every row has its own keys and values of the source."""
 
     mask: Array  # attention_mask [R, S]
     cross: list[Array]  # in the order of the decoder's inputs

@@ -163,7 +163,7 @@ def _transforms(theirs: Mapping[str, Any]) -> list[str]:
 
 
 def _weights(path: Path, checkpoint: Mapping[str, Any]) -> tuple[Weights, list[Path]]:
-    """Of the checkpoint, or of the .safetensors file beside one without; the generator's under `generator.`."""
+    """The weights of the checkpoint or the .safetensors file beside it; the generator's under `generator.`."""
     if "model" not in checkpoint:
         file = path.with_suffix(".safetensors")
         if not file.is_file():

@@ -187,6 +187,6 @@ def remove(old: Path) -> None:
 
 
 def sync(file: Path) -> None:
-    """Through to the disk, whoever wrote it."""
+    """Flushes a file through to the disk, whichever program wrote it."""
     with file.open("r+b") as handle:  # Windows syncs no file that was opened for reading alone
         system.sync(handle.fileno())

@@ -86,7 +86,7 @@ class FolderTokenizer(Protocol):
 
 
 def folder_tokenizers(directory: Path) -> list[FolderTokenizer]:
-    """Of the source and the target: as SentencePiece alone has them, where that is all that they are."""
+    """The tokenizers of source and target, as plain SentencePiece models if that is all that they are."""
     return [
         PackedText(packed)
         if (packed := directory / f"{side}{PACKED}").exists()

@@ -242,7 +242,7 @@ def checked_config(path: Path, **values: Any) -> ModelConfig:
 
 
 def probability(value: Any) -> float:
-    """Of dropout, which only training uses; also as a list of those of its stages."""
+    """A probability of dropout, which only training uses; also from a list of the probabilities of its stages."""
     last = value[-1] if isinstance(value, list) and value else value
     return float(last) if isinstance(last, int | float) and 0 <= last < 1 else 0.0
 
@@ -254,7 +254,10 @@ def same_tensor(a: Tensor, b: Tensor) -> bool:
 def languages_of(
     path: Path, options: ReadOptions, source: Any, target: Any, *, default: str | None = None
 ) -> tuple[str, str]:
-    """As given, or as the checkpoint says. Raises CheckpointError where neither does, or where they are no names."""
+    """Source and target language as given, or as the checkpoint says.
+
+    Raises CheckpointError where neither does, or where they are no names.
+    """
     found = []
     for given, stated, flag in (
         (options.source_lang, source, "--source-lang"),

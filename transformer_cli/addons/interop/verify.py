@@ -48,7 +48,7 @@ class Program(Protocol):
         """The best translation of each, no longer than `max_tokens`, EOS counted; nothing is gained by length."""
 
     def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
-        """Of each token of each target, its EOS included: natural logarithms."""
+        """The natural log-probability of each token of each target, EOS included."""
 
 
 @runtime_checkable
@@ -105,7 +105,7 @@ class Verdict:
         ]
 
     def lines_of_ids(self) -> list[str]:
-        """Without what was compared of texts."""
+        """The lines of the verdict without the comparison of texts."""
         differing = self.beam_compared - self.beam_identical
         likelier = f"; ours is the likelier one in {self.beam_ours_likelier} of {differing}" if differing else ""
         which = "largest" if self.is_float32 else "mean"
@@ -199,7 +199,7 @@ class TextComparison:
 def compare_texts(
     program: TextProgram, lines: Sequence[str], ours: Sequence[str], found: Sequence[Hypothesis], max_tokens: int
 ) -> TextComparison:
-    """Of raw `lines`, the text that the program gives, and `ours`, which is that of the hypotheses `found`."""
+    """Compares, of raw `lines`, the program's text with `ours`, which is the text of the hypotheses `found`."""
     theirs = in_parts(partial(program.translate_text, max_tokens=max_tokens), lines)
     shown = [program.shown(text) for text in ours]
     same = [is_same_text(*each) for each in zip(found, shown, theirs, strict=True)]
@@ -208,7 +208,7 @@ def compare_texts(
 
 
 def is_same_text(ours: Hypothesis, shown: str, theirs: str) -> bool:
-    """As `is_same`, of texts; a cut may go through the bytes of a character."""
+    """Whether two texts are the same as `is_same` defines it; a cut may go through the bytes of a character."""
     theirs = theirs.strip(" ")
     return shown == theirs if ours.finished else theirs.startswith(shown.rstrip("\ufffd"))
 
@@ -263,7 +263,7 @@ def searched(
 def log_probs(
     model: Transformer, sources: Sequence[Ids], targets: Sequence[Ids], tokenizers: Tokenizers
 ) -> list[list[float]]:
-    """As Program.log_probs has it."""
+    """The log-probabilities of the targets by our model, as Program.log_probs returns them."""
     source, target = tokenizers.source, tokenizers.target
     source_BS = rows([[*ids, *source.end_ids] for ids in sources], source.pad_id)
     target_in_BT = rows([[target.bos_id, *ids] for ids in targets], target.pad_id)

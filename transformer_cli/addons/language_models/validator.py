@@ -11,7 +11,7 @@ from transformer_cli.training.validation import Autocast, DevScores, Validator, 
 
 
 class LanguageModelValidator(Validator):
-    """Of a language model: the NLL alone."""
+    """Computes the NLL of a language model on the dev set."""
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         lines = [line for line in text.targets if line.strip()]

@@ -191,7 +191,7 @@ def _refuse(fault: str, why: str, path: Path, settings: CometSettings) -> None:
 
 
 def _interpreter(settings: CometSettings) -> str:
-    """Its own links stay: through them a Python finds its environment."""
+    """The Python of COMET; its own links stay, as through them a Python finds its environment."""
     if settings.python is None:
         return sys.executable
     return os.path.abspath(settings.python) if os.path.dirname(settings.python) else settings.python

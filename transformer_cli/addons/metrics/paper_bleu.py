@@ -30,14 +30,14 @@ MOSES_LANGUAGES = ("cs", "de", "en", "es", "fi", "fr", "hu", "it", "lv", "nl", "
 
 
 def tokenised_bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
-    """For languages of Moses, in a script that their tokenizer separates into words."""
+    """Computes tokenised BLEU for languages of Moses, in a script that their tokenizer separates into words."""
     if not has_moses_tokens(translations, settings):
         return []
     return [tokenised_bleu(translations.hypotheses, translations.references, language=settings.target_lang)]
 
 
 def paper_bleu_metric(translations: Translations, settings: MetricSettings) -> list[Score]:
-    """For English-German."""
+    """Computes the paper's BLEU, for English-German."""
     is_en_de = (settings.source_lang, settings.target_lang) == ("en", "de")
     if not is_en_de or not has_moses_tokens(translations, settings):
         return []

@@ -101,7 +101,7 @@ class Reproduction:
         return f"tfm train experiment={self.name}"
 
     def published_lines(self) -> Iterator[str]:
-        """For people: a line for each source."""
+        """A line for each source of the published figures."""
         for source in dict.fromkeys(score.source for score in self.published):
             scores = [f"{score.score:g} {score.metric}" for score in self.published if score.source == source]
             yield f"published   {', '.join(scores)}: {source}"

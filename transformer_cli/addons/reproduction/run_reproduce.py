@@ -21,7 +21,7 @@ def run(config: ReproduceConfig) -> None:
 
 
 def listed(reproductions: Sequence[Reproduction]) -> Iterator[str]:
-    """For people: each reproduction in a few lines."""
+    """The list of reproductions for people, a few lines each."""
     width = max(len(one.name) for one in reproductions) + 2
     for one in reproductions:
         yield f"{one.name:<{width}}{one.title}"

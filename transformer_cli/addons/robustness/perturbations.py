@@ -40,7 +40,7 @@ Change = Callable[[str, str], str]  # of a text and the code of its language
 
 @dataclass(frozen=True)
 class Perturbation:
-    """What is done to a line, and to its translation and the plain one (or a reference) before they are compared."""
+    """A change of a line, and the change of its translation and the plain one (or a reference) before a comparison."""
 
     name: str
     perturb: Perturb
@@ -62,7 +62,10 @@ def perturbing_randomly(change: Callable[[str, Random], str]) -> Perturb:
 
 
 def inserting(thing: Callable[[Random], str]) -> Perturb:
-    """Between two words, or behind the last; behind a line without blanks. No placeholder or tag is taken apart."""
+    """Inserts a thing between two words, or after the last; after a line without blanks.
+
+    No placeholder or tag is taken apart.
+    """
 
     def perturb(line: str, _: str, random: Random) -> Perturbed:
         ends, inserted = word_ends(line, spans_to_keep(line)), thing(random)
@@ -77,7 +80,7 @@ def _without(text: str, inserted: str) -> str:
 
 
 def _without_emoji(text: str, inserted: str) -> str:
-    """With its variation selector or without."""
+    """The text without an emoji, with or without its variation selector."""
     return re.sub(re.escape(inserted[0]) + "\ufe0f?", " ", text, count=1)
 
 

@@ -80,7 +80,7 @@ class RobustnessReport:
         return f"robustness suite {VERSION}, seed {self.seed}, {self.n_lines:,} lines{of_all}"
 
     def as_dict(self) -> dict[str, object]:
-        """For programs; rates are counts of lines."""
+        """The report for programs; rates are counts of lines."""
         return {
             "suite": VERSION,
             "seed": self.seed,

@@ -1,4 +1,4 @@
-"""Who may send requests, and how many: API keys from a file, and a rate for each key or address."""
+"""Access to the server: API keys from a file, and a rate limit for each key or address."""
 
 import hashlib
 import hmac

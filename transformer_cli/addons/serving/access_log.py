@@ -23,7 +23,7 @@ HELD = 10_000  # lines that may wait where standard error is read slowly; furthe
 
 @dataclass(slots=True)
 class AccessRecord:
-    """What is known of a request when it has been answered."""
+    """The facts about an answered request."""
 
     client: str
     method: str

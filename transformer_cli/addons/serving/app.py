@@ -55,7 +55,7 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
 
 
 def routes(server: Server) -> list[Route]:
-    """For those who run the server."""
+    """The routes for those who run the server."""
 
     async def live(request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -96,7 +96,7 @@ async def failed(request: Request, error: Exception) -> Response:
 
 
 def answered(request: Request, error: RequestError) -> Response:
-    """In the shape of the API that the path belongs to."""
+    """The response to an error, in the shape of the API that the path belongs to."""
     path = request.url.path
     if path in libretranslate.PATHS:
         status, body = libretranslate.error(error.status, error.message)

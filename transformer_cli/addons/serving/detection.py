@@ -1,4 +1,4 @@
-"""In which of the loaded languages a text is written, by py3langid: naive Bayes over bytes (Lui and Baldwin 2012)."""
+"""Detects which loaded language a text is in, with py3langid: naive Bayes over bytes (Lui and Baldwin 2012)."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Detected:
 
 
 def detect(text: str, languages: Iterable[str]) -> list[Detected]:
-    """Those of `languages` that can be detected, likeliest first; as they were given where nothing decides.
+    """The detectable ones of `languages`, likeliest first; in the given order if nothing decides.
 
     Raises EnvironmentFault where py3langid is not installed.
     """

@@ -1,4 +1,4 @@
-"""What is answered to a request that cannot be done."""
+"""Errors of requests, and the responses to them."""
 
 import math
 import traceback
@@ -29,7 +29,7 @@ def error_answer(error: RequestError) -> JSONResponse:
 
 
 def headers_of(error: RequestError) -> dict[str, str]:
-    """Those that an answer to it has, whatever its shape."""
+    """The headers of an error's response, whatever its shape."""
     headers = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))

@@ -41,14 +41,14 @@ Observe = Callable[["ServedModel", BatchReport], object]
 
 @dataclass(frozen=True)
 class FileState:
-    """By which a replaced file is known."""
+    """The state by which a replaced file is recognised."""
 
     path: Path
     files: tuple[tuple[str, int, int, int], ...]  # name, inode, bytes, and nanoseconds of its last change
 
     @classmethod
     def of(cls, path: Path) -> "FileState":
-        """Of a folder, that of each file in it: an export is replaced file by file."""
+        """The state of a file; of a folder, of each file in it, as an export is replaced file by file."""
         files = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
         states = [(one.name, os.stat(one)) for one in files]
         return cls(path, tuple((name, state.st_ino, state.st_size, state.st_mtime_ns) for name, state in states))
@@ -118,7 +118,9 @@ class ServedModel:
         return tuple((asking or named)[:1])
 
     def translator(self, decode: DecodeConfig, options: TranslateOptions) -> SharedTranslator:
-        """With the engine if it can do what is asked for, else with torch. Raises ConfigError where neither can.
+        """A translator that uses the engine if it supports the options, else torch.
+
+        Raises ConfigError where neither can.
 
         A length penalty that neither the server nor the request sets is the model's own.
         """
@@ -170,7 +172,7 @@ class ServedModel:
 
 
 def _name(path: Path) -> str:
-    """That of the run or folder; of another file, without its ending."""
+    """The name of the run or folder; of another file, its name without the ending."""
     if path.name == MODEL_FILE:
         return path.parent.name
     return path.name if path.is_dir() else path.stem
@@ -284,5 +286,5 @@ def pairs_of(model: ServedModel) -> list[tuple[str, str]]:
 
 
 def decode_keys() -> Iterator[str]:
-    """Those of the group `decode` that a request may set."""
+    """The keys of the group `decode` that a request may set."""
     return (field.name for field in fields(DecodeConfig) if field.name not in OF_THE_ENGINE)

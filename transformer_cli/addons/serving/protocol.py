@@ -139,7 +139,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _ignore(self, n_bytes: int) -> None:
-        """After the answer; a connection that was closed at once would be reset before the client has read it."""
+        """Discards the rest of a body after the answer, which the client cannot read if the connection is reset."""
         self.n_ignored += n_bytes
         if self.n_ignored > LINGER_BODIES * self.limits.body_bytes:
             self.transport.abort()

@@ -195,7 +195,7 @@ def serve(server: Server, sockets: list[socket.socket]) -> None:
 
 
 def warn_if_open(config: ServeConfig) -> None:
-    """Of an address that other machines may reach, and that asks for no key."""
+    """Warns of an address that other machines may reach, and that asks for no key."""
     if config.api_keys is None and not is_loopback(config.host):
         LOGGER.warning(
             "host=%s without api_keys: all that reach this address may send requests. Add --api-keys FILE, or leave"

@@ -58,7 +58,7 @@ class Server:
     async def translate(
         self, request: Request, texts: Sequence[str], source: str | None, target: str | None, wish: Wish
     ) -> Translation:
-        """As `run` with the service; what is soon prepared does without a thread, which would cost as much again."""
+        """Translates as `run` does; a short request gets no thread, which would cost as much again."""
         if not wish.is_simple or self.service.must_detect(source) or sum(map(len, texts)) > SHORT:
             return await self.run(request, partial(self.service.translate, texts, source, target, wish))
         call = self.service.call(is_awaited=True)

@@ -132,7 +132,7 @@ class Service:
     def translate_any_size(
         self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
     ) -> Translation:
-        """As `translate`, for a file, whose size that of the request's body bounds."""
+        """Translates texts of any size, as of a file, which the limit on the request's body bounds."""
         return finished(self.any_size_async(texts, source, target, wish, call))
 
     async def any_size_async(
@@ -430,7 +430,7 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _tags(lines: Sequence[str], step: Step, asked: Sequence[str]) -> tuple[str, ...]:
-    """Those before each line. Raises RequestError 400 for any that ask for another language than the target.
+    """The tags before each line. Raises RequestError 400 for any that ask for another language than the target.
 
     A line that begins with tags of its own keeps these alone.
     """
@@ -451,7 +451,7 @@ def _tags(lines: Sequence[str], step: Step, asked: Sequence[str]) -> tuple[str, 
 def _prefixes(
     text: str, lines: Sequence[str], begins: Sequence[bool], translator: Translator
 ) -> list[tuple[int, ...]] | None:
-    """That of each line, empty but of the first of a text.
+    """The prefix of each line, empty except for the first line of a text.
 
     Raises RequestError 400 for a prefix that the model cannot write, or that leaves no room.
     """
@@ -475,7 +475,7 @@ def _unchanged(text: str) -> TextResult:
 
 
 def _of_document(document: TranslatedDocument, wish: Wish) -> TextResult:
-    """Without an alignment: its words are those between the tags."""
+    """The result of a document, without an alignment: its words are those between the tags."""
     lines = [unit.result for unit in document.units if unit.result.candidates]
     return TextResult(
         text=document.text,
@@ -500,7 +500,7 @@ class _Line:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """Together they are the whole text."""
+    """Splits a text into lines, whose concatenation is the text."""
     start = 0
     for end in [*LINE_END.finditer(text), None]:
         line = text[start : len(text) if end is None else end.start()]
@@ -541,7 +541,7 @@ def _text(lines: Sequence[_Line], translations: Sequence[str]) -> str:
 
 
 def _alignment(lines: Sequence[_Line], found: Sequence[Translated], tags: Sequence[str]) -> list[tuple[int, int]]:
-    """Of the whole text: the words of a line are counted from those before it, and behind its own `tags`."""
+    """The alignment of the whole text: word indices count the lines before, without the `tags` of each line."""
     links: list[tuple[int, int]] = []
     n_source = n_target = 0
     for line, result in zip([line for line in lines if line.text], found, strict=True):

@@ -8,7 +8,7 @@ from transformer_cli.evaluation.text_statistics import is_copy
 
 @dataclass(frozen=True)
 class PairFilters:
-    """What is dropped beside translations of blank lines and empty ones."""
+    """The filters for pairs, besides blank lines and empty translations, which are always dropped."""
 
     max_ratio: float | None  # of the longer side to the shorter, in tokens with EOS
     copies: bool

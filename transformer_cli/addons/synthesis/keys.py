@@ -45,7 +45,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """Of `2/8`. Raises ConfigError."""
+        """Parses `2/8`. Raises ConfigError."""
         match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
         if match is None or int(match[1]) > int(match[2]):
             several = "; several need -m, as in `-m shard=1/2,2/2`" if "," in text else ""

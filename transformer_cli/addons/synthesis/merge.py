@@ -73,7 +73,7 @@ def _sum(reports: Sequence[Report], settings: dict[str, Any]) -> Report:
 
 
 def _reports(name: Path) -> dict[Path, Report]:
-    """Those of all shards by their names, in their order."""
+    """The reports of all shards by their names, in order."""
     pattern = re.compile(re.escape(name.name) + r"\.([0-9]+)-of-([0-9]+)\.json")
     matches = [(path, match) for path in name.parent.glob("*.json") if (match := pattern.fullmatch(path.name))]
     if not matches:
@@ -99,7 +99,7 @@ def _reports(name: Path) -> dict[Path, Report]:
 
 
 def _shard(path: Path, number: str) -> Shard:
-    """That of a report by its name, of which each shard has one. Raises DataError for another."""
+    """The shard of a report by its name. Raises DataError for another."""
     try:
         return Shard.parse(number)
     except ConfigError as error:
@@ -110,7 +110,7 @@ def _shard(path: Path, number: str) -> Shard:
 
 
 def _same_settings(reports: dict[Path, Report]) -> dict[str, Any]:
-    """Those of all shards, which are the same but for the shard, as one run would have them."""
+    """The settings of all shards, which are the same but for the shard, as one run would have them."""
 
     def shared(report: Report) -> dict[str, Any]:
         return {**report.settings, "shard": str(Shard(1, 1))}

@@ -1,4 +1,4 @@
-"""What is made of a block of lines: synthetic sources of target text, or a teacher's translations of source text."""
+"""The outputs for a block of lines: synthetic sources of target text, or a teacher's translations of source text."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class Synthesis:
         return Made(len(lines), pairs, dropped)
 
     def _chosen(self, result: Translated, index: int, references: Sequence[str] | None) -> list[Candidate]:
-        """Of the n-best list of a line, best first, without those that repeat an earlier one."""
+        """The candidates of a line's n-best list, best first, duplicates removed."""
         if self.choose is Choose.score:
             return result.candidates[:1]
         if self.choose is Choose.all:

@@ -164,7 +164,7 @@ def input_of(config: AugmentConfig, shard: Shard) -> Path:
 
 
 def language_of_text(source: Path, known: str) -> str:
-    """That of the text, of those that the model reads, as `de+fr`; of several the ending of the file says which.
+    """The text's language among those that the model reads, as `de+fr`; of several, the ending of the file decides.
 
     Raises ConfigError where it does not.
     """
@@ -365,7 +365,7 @@ def train_command(result: Augmented) -> str:
 
 
 def tags_of_lines(file: Path, known: Sequence[str]) -> list[str]:
-    """Those of `known` that a line of the file begins with."""
+    """The tags of `known` that a line of the file begins with."""
     if not known:
         return []
     found = {tag for line in read_lines(file) for tag in split_tags(line.decode(), known)[0]}

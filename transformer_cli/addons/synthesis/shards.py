@@ -33,7 +33,7 @@ def range_of(path: Path, shard: Shard) -> Range:
 
 
 def _line_start(path: Path, place: int, size: int) -> int:
-    """Where the first line begins that does not begin before `place`."""
+    """The start of the first line that does not begin before `place`."""
     if place == 0:
         return 0
     with path.open("rb") as file:

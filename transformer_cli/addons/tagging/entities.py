@@ -33,7 +33,7 @@ def are_bio(labels: Iterable[str]) -> bool:
 
 
 def not_bio(labels: Iterable[str]) -> list[str]:
-    """Those that are neither B-X, I-X nor O, each once, in order."""
+    """The labels that are neither B-X, I-X nor O, each once, in order."""
     return sorted({label for label in labels if label != OUTSIDE and not _is_inside(label)})
 
 
@@ -53,7 +53,7 @@ def _is_inside(label: str) -> bool:
 
 
 def entities(labels: Sequence[str]) -> list[Entity]:
-    """Those of one sentence, in their order. A label that is not BIO counts as O."""
+    """The entities of one sentence, in order. A label that is not BIO counts as O."""
     found: list[Entity] = []
     begin, kind = 0, ""  # of the entity that goes on; none if empty
     for i, label in enumerate([*(label if _is_inside(label) else OUTSIDE for label in labels), OUTSIDE]):
@@ -67,7 +67,7 @@ def entities(labels: Sequence[str]) -> list[Entity]:
 
 @dataclass(frozen=True)
 class EntityScore:
-    """Of one type, or of all (micro), in percent. A share of nothing is 0."""
+    """The scores of one type, or of all (micro), in percent. A share of nothing is 0."""
 
     type: str
     precision: float

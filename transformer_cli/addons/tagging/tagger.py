@@ -104,7 +104,7 @@ def span_means(x_SD: Tensor, first_T: Tensor, last_T: Tensor) -> Tensor:
 
 
 def word_logits(logits_SC: Tensor, word_ends: Sequence[int], pooling: Pooling) -> Tensor:
-    """Those of each word of one sentence, [T, C], from those of its tokens: the output layer of a mean is the mean."""
+    """The logits of each word of one sentence, [T, C], pooled from those of its tokens."""
     last_T = torch.tensor(word_ends, device=logits_SC.device)
     first_T = torch.cat([last_T.new_zeros(1), last_T[:-1] + 1])
     return logits_SC[first_T] if pooling is Pooling.first else span_means(logits_SC, first_T, last_T)

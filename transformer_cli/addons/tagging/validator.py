@@ -23,7 +23,7 @@ from transformer_cli.training.validation import IGNORED, Autocast, DevScores, Ra
 
 @dataclass(frozen=True)
 class TagScores(DevScores):
-    """Of labels of words: its NLL is in nats per word."""
+    """The dev scores of a tagger; the NLL is in nats per word."""
 
     accuracy: float  # of words, in percent
     entity_f1: float | None  # percent; None where the labels are not BIO
@@ -42,7 +42,7 @@ class TagScores(DevScores):
 
 
 class TagValidator(Validator):
-    """Beside the NLL, word accuracy and, of BIO labels, F1 of the entities.
+    """Computes the NLL, word accuracy and, for BIO labels, F1 of the entities.
 
     Words with labels that are not in the training text have no NLL, and count as wrong.
     """

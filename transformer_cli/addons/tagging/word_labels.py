@@ -61,7 +61,7 @@ class WordReport:
         return {**facts, **more, **asdict(self.labels), **entities, "interval": self.signature}
 
     def lines(self) -> list[str]:
-        """For people: the scores, the baseline, entities, each label, and the confusions."""
+        """The report for people: the scores, the baseline, entities, each label, and the confusions."""
         intervals = {"accuracy": self.labels.accuracy, "macro-F1": self.labels.macro_f1}
         if self.entities is not None:
             intervals["entity F1"] = self.entities.f1

@@ -123,6 +123,6 @@ def refuse_other_config(first: ModelFile, first_path: Path, other: ModelFile, pa
 
 
 def _name(path: Path) -> str:
-    """Of the run that a model belongs to, else of its file; not where it lies on this machine."""
+    """The name of the run that a model belongs to, else of its file, without its path on this machine."""
     run_dir = run_of(path)
     return run_dir.resolve().name if run_dir is not None else path.name

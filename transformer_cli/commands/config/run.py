@@ -211,7 +211,7 @@ def _why_key(why: Explanation, origins: Origins) -> tuple[dict[str, Any], list[s
 
 
 def _why_group(group: str, origins: Origins) -> tuple[dict[str, Any], list[str]]:
-    """Which file is chosen, and where each of its keys has its value from."""
+    """The chosen file of the group, and the origin of each of its keys."""
     files = origins.choices(group)
     chosen = [file for file in files if not file.replaced_by]
     keys = origins.below(group) or [key for file in chosen for key in file.keys]

@@ -37,7 +37,7 @@ def run(config: InspectConfig) -> None:
 
 
 def described_at(checkpoint: str | None, runs: str) -> tuple[Path, Described]:
-    """Which file or folder `checkpoint` means, and what it says of itself."""
+    """The file or folder that `checkpoint` means, and its description of itself."""
     path = follow(Path(checkpoint)) if checkpoint is not None else None
     if path is not None:
         found = (DESCRIBERS[name](path) for name in DESCRIBERS.names())

@@ -10,4 +10,4 @@ class PrepareConfig(TrainConfig):
     """`tfm prepare`: accepts the keys of `tfm train`, so that the same command line serves both, and uses `data`."""
 
     def __post_init__(self) -> None:
-        """Only the parts are checked: whether they fit together is checked by `tfm train`."""
+        """Checks each part; whether they fit together is checked by `tfm train`."""

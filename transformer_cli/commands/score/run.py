@@ -120,7 +120,7 @@ def split_pair(line: Line) -> Pair:
 
 
 def format_score(scored: ScoredTranslation, line: int, config: ScoreConfig) -> str:
-    """In JSON, `score` is as `tfm translate --n-best` prints it."""
+    """The line of output for a pair; in JSON, `score` is as `tfm translate --n-best` prints it."""
     if not config.json:
         return f"{scored.log_prob:.4f}"
     record = {

@@ -87,7 +87,7 @@ def _next(config: TrainConfig, result: TrainResult, unusable: str) -> Iterator[s
 
 
 def _in_tables(test_scores: dict[str, float | None]) -> dict[str, float | None]:
-    """Of translations, the scores of the whole report that are comparable between languages."""
+    """The scores of translations, as in the whole report, that are comparable between languages."""
     if "test chrF2" not in test_scores:
         return test_scores
     names = {"test BLEU": "test BLEU", "test chrF2": "test chrF"}

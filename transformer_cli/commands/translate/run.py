@@ -139,7 +139,7 @@ class TranslationFilter(LineFilter):
         self.rows: list[Row] = []  # of the last block
 
     def process_stream(self, source: ChunkSource) -> None:
-        """With --prefix and --reference, which are checked before any line is translated, the whole input at once."""
+        """Translates the whole input at once; prefixes and references are checked before any line is translated."""
         if self.config.prefix is not None:
             source, self.prefixes = with_prefixes(
                 source, Path(self.config.prefix), self.translator, path=self.path, strict=self.strict

@@ -118,7 +118,7 @@ def _tokenized(texts: dict[str, ParallelText]) -> Iterator[str]:
 def _first_lines(
     text: ParallelText, tags: Sequence[str], key_of: Callable[[str], str]
 ) -> dict[str, tuple[int, set[str]]]:
-    """Of each source sentence, without its tags, the first line, from 1, and its translations."""
+    """The first line, from 1, of each source sentence, without its tags, and its translations."""
     found: dict[str, tuple[int, set[str]]] = {}
     for number, (source, target) in enumerate(text.each(), 1):
         if key := key_of(split_tags(source, tags)[1]):

@@ -85,7 +85,7 @@ class Report:
 
 @dataclass
 class Section:
-    """Where the checks of one kind write."""
+    """The output of the checks of one kind."""
 
     _findings: list[Finding]
     figures: dict[str, Any]

@@ -51,7 +51,7 @@ class LengthRatio:
 
     @classmethod
     def of(cls, source_lengths: Array, target_lengths: Array) -> "LengthRatio":
-        """That of a text; of a large one, by pairs at equal distances.
+        """The length ratio of a text; of a large one, by pairs at equal distances.
 
         The scale is the median absolute deviation, so that the outliers do not hide themselves.
         """
@@ -79,7 +79,7 @@ class LengthRatio:
 
 
 def _out_of_ratio(source: Floats, target: Floats, ratio: float) -> Floats:
-    """By how much the targets are too long; the variance of a translation's length grows with the length."""
+    """The excess of the targets' lengths; the variance of a translation's length grows with the length."""
     expected = source * ratio
     found: Floats = (target - expected) / np.sqrt((target + expected) / 2)
     return found
@@ -113,7 +113,7 @@ def alignment_slips(source_lengths: Array, target_lengths: Array) -> list[tuple[
 
 
 def _correlation(source: Floats, target: Floats, start: int, end: int, lag: int) -> float:
-    """Of source lines start..end with the target lines `lag` further on."""
+    """The correlation of source lines start..end with the target lines `lag` further on."""
     first, last = max(start, -lag, 0), min(end, len(source) - max(lag, 0))
     a, b = source[first:last], target[first + lag : last + lag]
     return float(np.corrcoef(a, b)[0, 1]) if _varies(a) and _varies(b) else 0.0

@@ -51,7 +51,7 @@ def _log_frequencies(lines: Sequence[str]) -> Floats:
 
 
 def _trigrams(lines: Sequence[str]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
-    """Some lines at a time: the first, how many, and for each of their trigrams the line (from 0 again) and the bin."""
+    """The trigrams of some lines at a time: first line, number of lines, and each trigram's line (from 0) and bin."""
     for first in range(0, len(lines), _LINES_AT_A_TIME):
         chunk = lines[first : first + _LINES_AT_A_TIME]
         text = "".join(f" {line.strip().lower()} \n" for line in chunk)

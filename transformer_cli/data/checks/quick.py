@@ -31,7 +31,7 @@ _ALL = "`tfm doctor` names them"
 
 @dataclass
 class TrainingPairs:
-    """What is counted while the training text passes by: lengths in characters, and pairs with equal sides."""
+    """Counts, taken while the training text passes by: lengths in characters, and pairs with equal sides."""
 
     source_lengths: "array[int]" = field(default_factory=lambda: array("i"))
     target_lengths: "array[int]" = field(default_factory=lambda: array("i"))

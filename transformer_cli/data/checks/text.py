@@ -345,7 +345,7 @@ def _check_leaks(excerpt: Excerpt, pairs: Array, sources: Array, section: Sectio
 
 
 def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array, Array]]:
-    """For each text, indices of the pairs that are training pairs, and of those whose source sentence is in one.
+    """The indices, for each text, of the pairs that are training pairs, and of those whose source sentence is in one.
 
     Two sentences are equal if they are the same tokens, so white space does not count, nor do tags. Blank ones are
     ignored, as are those with `<unk>`, which is equal for other words. The texts have no tags.

@@ -90,7 +90,7 @@ class Reader:
         raise NotImplementedError
 
     def warnings(self, files: Sequence[Lines]) -> Iterable[str]:
-        """What is probably wrong with a corpus that could be read."""
+        """Warnings of probable faults in a corpus that could be read."""
         return ()
 
 

@@ -87,7 +87,7 @@ def _checked(corpus: Corpus, files: Sequence[Lines], on_fault: Callable[[str], N
 
 
 def _place(corpus: Corpus, pairs: object) -> str:
-    """Where the reader gave the newest pair: the line of its `yield`, if it is a generator."""
+    """The place where the reader gave the newest pair: the line of its `yield`, if it is a generator."""
     frame = pairs.gi_frame if inspect.isgenerator(pairs) else None
     if frame is None:
         return place_of(corpus.pairs)

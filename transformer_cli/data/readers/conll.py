@@ -29,7 +29,7 @@ class Dialect:
 
     @classmethod
     def of(cls, columns: Sequence[int], *, is_conllu: bool) -> "Dialect":
-        """By what a config selects, if it does."""
+        """The dialect that a config selects, else the usual one."""
         chosen = (columns[0], columns[1]) if columns else CONLLU_COLUMNS if is_conllu else None
         return cls(is_conllu, chosen)
 
@@ -107,7 +107,7 @@ class Conll(Reader):
 
 
 def _word_and_label(fields: Sequence[str], dialect: Dialect, n_columns: int) -> Pair | str:
-    """Of a row, or what is wrong with it; `n_columns` are those of the first row."""
+    """The word and the label of a row, or its fault; `n_columns` is the number of columns of the first row."""
     if dialect.columns is None:
         if len(fields) < 2:
             return "one column, where a word and its label are needed"

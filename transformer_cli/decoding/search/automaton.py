@@ -53,7 +53,7 @@ class Automaton:
 
 
 def automaton(terms: Sequence[tuple[int, ...]]) -> Automaton:
-    """Of different terms; their order does not matter."""
+    """The automaton of different terms; their order does not matter."""
     terms = sorted(terms)
     edges: dict[tuple[int, int], int] = {}
     reached: list[tuple[int, int]] = [(0, -1)]  # by which edge

@@ -153,7 +153,7 @@ class Beam:
         return FinishedHypotheses(log_prob_BP.gather(1, best_BK), sorted_BP[:, : n_kept + 1], at_BP.gather(1, best_BK))
 
     def _finishing(self, ends_BC1: Tensor) -> Tensor:
-        """Which of those that end are finished: the first N, and where there are terms, all."""
+        """The finished hypotheses among those that end: the first N, and where there are terms, all."""
         return ends_BC1 & (self.is_first_C1 if self.terms is None else self.is_first_C1 | self.terms.has_terms_B1)
 
     def _record(self, recorder: TraceRecorder, found: Candidates, ends_BC1: Tensor, length: Length, first: int) -> None:

@@ -201,7 +201,7 @@ class LexicalConstraints:
         return order_Bn, is_near_tie_BX.any(dim=1)
 
     def penalty(self, beam_BM: Tensor) -> Tensor:
-        """What is subtracted from the ranking score of hypotheses that end after these."""
+        """The penalty that is subtracted from the ranking score of hypotheses that end after these."""
         return self._lacks(beam_BM) * UNSATISFIED_PENALTY
 
     def _lacks(self, beam_BM: Tensor) -> Tensor:

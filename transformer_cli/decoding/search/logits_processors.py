@@ -22,10 +22,10 @@ class HypothesisState(Protocol):
     """State that is kept for every hypothesis, beside its tokens and its log-probability."""
 
     def before(self, log_p_RV: Tensor, length: int) -> None:
-        """Before a choice by hypotheses of `length` tokens: may set log-probabilities of the next token to -inf."""
+        """Called before hypotheses of `length` tokens choose; may set log-probabilities of the next token to -inf."""
 
     def after(self, beam_BN: Tensor | None, ids_BN: Tensor) -> None:
-        """After a choice: each hypothesis continues this one of its sentence (None: itself) with this token."""
+        """Called after a choice: each hypothesis continues this one of its sentence (None: itself) with this token."""
 
     def select(self, sentences_B: Tensor) -> None:
         """Keep these sentences."""

@@ -120,7 +120,7 @@ def on_static_buffers(
 
 
 def look(steps: SearchSteps) -> list[int]:
-    """For each sentence the step that ended it, 0 if it is live: the only thing that a search waits for its device for.
+    """The step that ended each sentence, 0 if it is live: the only value that a search waits for its device for.
 
     Raises CheckpointError if logits of a live sentence were not numbers.
     """

@@ -58,7 +58,7 @@ def _ranked(hypotheses: Sequence[Hypothesis], to_text: Callable[[Sequence[int]],
 
 
 def mean_chrf(texts: Sequence[str]) -> list[float]:
-    """Of each text the mean chrF against all others as references, in percent; duplicates count.
+    """The mean chrF of each text against all others as references, in percent; duplicates count.
 
     The sum of a mean is exact, so that ties do not depend on the order of the texts.
     """

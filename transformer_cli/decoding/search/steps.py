@@ -206,7 +206,7 @@ class SearchSteps:
     # ---- On static buffers
 
     def tensors(self) -> list[Tensor]:
-        """Those that a step writes, and that `load` fills."""
+        """The tensors that a step writes, and that `load` fills."""
         written = [self.ids_BN, self.done_at_B, self.live_score_BN, *([] if self.beam_BN is None else [self.beam_BN])]
         return [*self.state.tensors(), *written]
 

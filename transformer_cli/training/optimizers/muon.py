@@ -12,7 +12,9 @@ from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKi
 
 
 class MuonAndAdamW(Optimizer):
-    """Both as one. Muon's updates are scaled to be as large as AdamW's (Liu et al. 2025), so that one rate serves both.
+    """Muon for matrices and AdamW for the rest.
+
+    Muon's updates are scaled to be as large as AdamW's (Liu et al. 2025), so that one rate serves both.
 
     Queries, keys and values, like the gate and the value of swiglu, are matrices of their own: where they share one
     tensor, each part of it is orthogonalised by itself. Its momentum has the shape of the tensor.
@@ -74,7 +76,7 @@ class MuonAndAdamW(Optimizer):
 
 
 def _views(matrix: Tensor, widths: Sequence[int]) -> list[nn.Parameter]:
-    """Its parts, as views: what changes one, changes the matrix."""
+    """The parts of a matrix, as views: what changes one, changes the matrix."""
     return [nn.Parameter(part) for part in torch.split(matrix.detach(), list(widths))]
 
 

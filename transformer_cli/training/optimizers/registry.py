@@ -90,7 +90,10 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> Optimizer:
 
 
 def decay_groups(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> list[dict[str, Any]]:
-    """Those that are trained. Only matrices decay: biases and norms have no reason to be near zero."""
+    """The parameter groups of the trained parameters.
+
+    Only matrices decay: biases and norms have no reason to be near zero.
+    """
     parameters = [p for p in parameters if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},

@@ -64,7 +64,7 @@ def modules_of_config(config: ModelConfig) -> dict[str, PositionModule]:
 
 
 def modules_of_model(model: nn.Module) -> dict[str, PositionModule]:
-    """By the name of the stack, as encoder. Raises CheckpointError if there are none."""
+    """The position modules by the name of their stack, as `encoder`. Raises CheckpointError if there are none."""
     stacks = {name: stack for name, stack in model.named_modules() if isinstance(stack, Stack)}
     found: dict[str, PositionModule] = {}
     for name, stack in stacks.items():

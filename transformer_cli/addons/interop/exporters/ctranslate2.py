@@ -36,7 +36,7 @@ class CTranslate2(Exporter):
         return ctranslate2.Loaded(folder, model.tokenizers)
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
-        """With a vocabulary of another program's order, text goes through our reader of it."""
+        """The code that uses the export; of a vocabulary in another program's order, with our reader of it."""
         if is_packed:
             return "`tfm translate --checkpoint FOLDER < TEXT`"
         pieces, note = 'source.encode("TEXT", out_type=str)', ""

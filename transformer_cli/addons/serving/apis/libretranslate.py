@@ -230,7 +230,7 @@ def _detected(found: Detected) -> dict[str, Any]:
 
 
 def _targets(server: Server) -> dict[str, list[str]]:
-    """Of each language those that it can be translated into; none of one that is only a target."""
+    """The target languages of each language; none for one that is only a target."""
     targets: dict[str, list[str]] = {}
     for source, target, _ in server.service.table.pairs():
         targets.setdefault(source, []).append(target)

@@ -63,7 +63,7 @@ def routes(server: Server) -> list[Route]:
 
 
 def wish_of(body: dict[str, Any]) -> Wish:
-    """What is left of a request when its texts and languages are taken out. Raises RequestError 400."""
+    """The options of a request, which are its keys other than texts and languages. Raises RequestError 400."""
     switches = {}
     for name in SWITCHES:
         value = body.pop(name, False)
