@@ -1,4 +1,4 @@
-"""One thing has one word, which is the field's; words that the project once used stay out, and docstrings have a subject."""
+"""Words in code and docs: the terms of the field, and docstrings that say what the thing is."""
 
 import ast
 import re
