@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch._dynamo
-from torch._dynamo import utils
-from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
+import torch
 
 MANY = 10_000  # compilations: torch forgets those before the last 64, and stops at the 8th of one function
 
@@ -21,6 +19,9 @@ class Compilations:
 
 def graph_breaks_and_recompilations(run: Callable[[], object]) -> Compilations:
     """Call `run`, which compiles functions and calls them, with nothing compiled before."""
+    from torch._dynamo import utils  # more than a second to import, also where no test is run
+    from torch._dynamo.resume_execution import TORCH_DYNAMO_RESUME_IN_PREFIX
+
     torch._dynamo.reset()
     utils.counters.clear()
     utils.clear_compilation_metrics()

@@ -4,6 +4,7 @@ Nothing can be read from them, so code that works on them never waits for a devi
 CPU no more than tensors on a GPU do. `rehearse` reports each place where code on a GPU would wait for it, or fail.
 """
 
+import importlib
 import inspect
 import sys
 from collections import Counter
@@ -18,7 +19,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch._dynamo  # which modes import: not while what it imports itself is replaced
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
@@ -121,6 +121,7 @@ def rehearse(
     With `collects` nothing is raised that need not be, and the faults are listed. Pinned memory is ordinary memory
     that is remembered as pinned.
     """
+    importlib.import_module("torch._dynamo")  # modes do it: not while what it imports itself is replaced
     seen = Rehearsal(allowed or {}, collects, integers or {})
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())

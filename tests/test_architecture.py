@@ -2,11 +2,12 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
-import pytest
-
-from scripts.house import imports, in_circles, modules, reached_from, size_of
+from scripts import house
+from scripts.house import in_circles, modules, reached_from, size_of
+from tests.each import each
 
 PACKAGE = Path(__file__).resolve().parent.parent / "transformer_cli"
 
@@ -60,7 +61,16 @@ BANNED = re.compile(
 )
 
 MODULES = modules()  # name → file
-IMPORTS = imports()
+
+
+@cache  # not when tests are collected: it takes seconds
+def imports() -> dict[str, set[str]]:
+    return house.imports()
+
+
+@cache
+def tree_of(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def package_of(module: str) -> str:
@@ -72,7 +82,7 @@ def test_imports_point_one_way() -> None:
     places = {package: place for place, package in enumerate(ORDER)}
     up = {
         (name, module)
-        for name, imported in IMPORTS.items()
+        for name, imported in imports().items()
         for module in imported
         if places[package_of(module)] < places[package_of(name)]
     }
@@ -81,7 +91,7 @@ def test_imports_point_one_way() -> None:
 
 def test_what_a_command_reaches_stays_small() -> None:
     """The translator can be held in the head: `scripts/house` prints the sizes."""
-    sizes = {command: size_of(reached_from(f"commands.{command}", IMPORTS)) for command in ("translate", "train")}
+    sizes = {command: size_of(reached_from(f"commands.{command}", imports())) for command in ("translate", "train")}
     assert sizes["translate"].modules <= 130
     assert sizes["translate"].lines <= 20_000
     assert sizes["train"].lines <= 33_000
@@ -103,7 +113,7 @@ def needs_of(addon: str) -> tuple[str, ...]:
 
 def test_an_addon_imports_only_those_that_it_declares() -> None:
     needed: dict[str, set[str]] = {addon_of(name): set() for name in MODULES if addon_of(name)}
-    for name, imported in IMPORTS.items():
+    for name, imported in imports().items():
         if addon := addon_of(name):
             needed[addon] |= {addon_of(module) for module in imported} - {"", addon}
     assert {addon: sorted(others) for addon, others in needed.items()} == {
@@ -112,7 +122,7 @@ def test_an_addon_imports_only_those_that_it_declares() -> None:
 
 
 def test_no_imports_go_round_in_a_circle() -> None:
-    assert in_circles(IMPORTS) == set()
+    assert in_circles(imports()) == set()
 
 
 # Packages are named for the files that lie in them, too.
@@ -133,7 +143,7 @@ def hidden_imports(tree: ast.AST) -> set[str]:
 
 
 def test_no_module_is_named_in_a_text_but_where_all_are_found() -> None:
-    found = {name: hidden_imports(ast.parse(path.read_text(encoding="utf-8"))) for name, path in MODULES.items()}
+    found = {name: hidden_imports(tree_of(path)) for name, path in MODULES.items()}
     assert {name: texts for name, texts in found.items() if texts}.keys() == {
         "registry",  # the commands, and the plugin module of each add-on
         # Programs that are measured, each in a process of its own.
@@ -141,7 +151,7 @@ def test_no_module_is_named_in_a_text_but_where_all_are_found() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         'import_module("transformer_cli.api")',
@@ -165,7 +175,7 @@ def test_banned_constructs_are_absent() -> None:
         assert [line for line in lines if BANNED.search(line)] == [], path
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         *(
@@ -192,7 +202,7 @@ def test_the_ban_sees_each_of_them(line: str) -> None:
     assert BANNED.search(line)
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         *(
@@ -237,11 +247,11 @@ def _text_without_encoding(tree: ast.AST) -> list[int]:
 
 def test_text_is_opened_with_an_encoding() -> None:
     for path in MODULES.values():
-        assert _text_without_encoding(ast.parse(path.read_text(encoding="utf-8"))) == [], path
+        assert _text_without_encoding(tree_of(path)) == [], path
 
 
-@pytest.mark.parametrize(
-    ("call", "is_found"),
+@each(
+    "call, is_found",
     [
         *[(call, True) for call in ("open(path)", "path.read_text()", "os.fdopen(1, 'w')", "run(command, text=True)")],
         *[(call, False) for call in ("open(path, 'rb')", "path.read_text(encoding='utf-8')", "gzip.open(file, 'wb')")],

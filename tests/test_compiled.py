@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from functorch.compile import make_boxed_func
 from torch import Tensor
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.exc import TorchDynamoException
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.compiling import graph_breaks_and_recompilations
@@ -369,6 +366,10 @@ def test_a_compiler_that_fails_in_a_backward_pass_leaves_no_gradient_twice(
     n_before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Backward passes are compiled when they are reached: those of later layers have added their gradients by then."""
+    from functorch.compile import make_boxed_func  # seconds, which the tests of other files need not wait
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._dynamo.exc import TorchDynamoException
+
     torch._dynamo.reset()
     n_compiled = 0
 

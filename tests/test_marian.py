@@ -563,42 +563,52 @@ def shrunk(content: bytes, name: bytes, size: int) -> bytes:
 
 GOOD_OPTIONS = b"type: transformer\n"
 LAUGHS = b"a0: &a0 [x, x]\n" + b"".join(f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n".encode() for i in range(1, 60))
-HOSTILE: dict[str, bytes] = {
-    "a pickle": zipped(options_file(GOOD_OPTIONS) | {"x.npy": array(np.array([Bomb()], object), allow_pickle=True)}),
-    "options that are a pickle": zipped({f"{OPTIONS}.npy": array(np.array([Bomb()], object), allow_pickle=True)}),
-    "a tag that runs": zipped(options_file(b"type: !!python/object/apply:pathlib.Path.touch [canary]\n")),
-    "a billion laughs": zipped(options_file(LAUGHS)),
-    "a deep list": zipped(options_file(b"a: " + b"[" * 2000)),
-    "options that are a number": zipped(options_file(b"12")),
-    "options that are no text": zipped(options_file(b"a: \xff\xfe")),
-    "options with a key twice": zipped(options_file(b"type: a\ntype: b\n")),
-    "long options": zipped(options_file(b"a: 1\n" * 400_000)),
-    "a huge shape": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(1000000000, 1000000000)")}),
-    "a shape below zero": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(-4, 4)") + b"\0" * 64}),
-    "a shape that is code": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("__import__('os').getcwd()")}),
-    "a long header": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(" + "0," * 30_000 + ")")}),
-    "a type that is code": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(1,)", "O") + b"\0" * 8}),
-    "zeros without end": zipped(
-        options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(12000000,)") + b"\0" * 48_000_000}, zipfile.ZIP_DEFLATED
-    ),
-    "more zeros than it says": shrunk(
-        zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(500,)") + b"\0" * 9_000_000}, zipfile.ZIP_DEFLATED),
-        b"Wemb.npy",
-        128 + 2000,
-    ),
-    "names of other folders": zipped(options_file(GOOD_OPTIONS) | {"../../canary": b"x", "/canary.npy": header("()")}),
-    "one name twice": zipped(options_file(GOOD_OPTIONS) | {"a.npy": array(np.zeros(2)), "a": array(np.zeros(2))}),
-    "no arrays": zipped(options_file(GOOD_OPTIONS) | {"a.npy": b"hello"}),
-    "no options": zipped({"a.npy": array(np.zeros(2))}),
-    "cut short": zipped(options_file(GOOD_OPTIONS))[:-30],
-    "nothing": b"",
-    "a flipped bit": zipped(options_file(GOOD_OPTIONS)).replace(b"type: transformer", b"type: transformes"),
-}
+
+
+def hostile() -> dict[str, bytes]:
+    return {
+        "a pickle": zipped(
+            options_file(GOOD_OPTIONS) | {"x.npy": array(np.array([Bomb()], object), allow_pickle=True)}
+        ),
+        "options that are a pickle": zipped({f"{OPTIONS}.npy": array(np.array([Bomb()], object), allow_pickle=True)}),
+        "a tag that runs": zipped(options_file(b"type: !!python/object/apply:pathlib.Path.touch [canary]\n")),
+        "a billion laughs": zipped(options_file(LAUGHS)),
+        "a deep list": zipped(options_file(b"a: " + b"[" * 2000)),
+        "options that are a number": zipped(options_file(b"12")),
+        "options that are no text": zipped(options_file(b"a: \xff\xfe")),
+        "options with a key twice": zipped(options_file(b"type: a\ntype: b\n")),
+        "long options": zipped(options_file(b"a: 1\n" * 400_000)),
+        "a huge shape": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(1000000000, 1000000000)")}),
+        "a shape below zero": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(-4, 4)") + b"\0" * 64}),
+        "a shape that is code": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("__import__('os').getcwd()")}),
+        "a long header": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(" + "0," * 30_000 + ")")}),
+        "a type that is code": zipped(options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(1,)", "O") + b"\0" * 8}),
+        "zeros without end": zipped(
+            options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(12000000,)") + b"\0" * 48_000_000}, zipfile.ZIP_DEFLATED
+        ),
+        "more zeros than it says": shrunk(
+            zipped(
+                options_file(GOOD_OPTIONS) | {"Wemb.npy": header("(500,)") + b"\0" * 9_000_000}, zipfile.ZIP_DEFLATED
+            ),
+            b"Wemb.npy",
+            128 + 2000,
+        ),
+        "names of other folders": zipped(
+            options_file(GOOD_OPTIONS) | {"../../canary": b"x", "/canary.npy": header("()")}
+        ),
+        "one name twice": zipped(options_file(GOOD_OPTIONS) | {"a.npy": array(np.zeros(2)), "a": array(np.zeros(2))}),
+        "no arrays": zipped(options_file(GOOD_OPTIONS) | {"a.npy": b"hello"}),
+        "no options": zipped({"a.npy": array(np.zeros(2))}),
+        "cut short": zipped(options_file(GOOD_OPTIONS))[:-30],
+        "nothing": b"",
+        "a flipped bit": zipped(options_file(GOOD_OPTIONS)).replace(b"type: transformer", b"type: transformes"),
+    }
 
 
 def test_hostile_archives_are_refused_in_one_line_and_nothing_is_run(tmp_path: Path) -> None:
     good = exported(ours(), tmp_path / "good")
-    for i, content in enumerate(HOSTILE.values()):
+    contents = hostile()
+    for i, content in enumerate(contents.values()):
         (tmp_path / f"{i}.npz").write_bytes(content)
     program = """
 import json, resource, sys
@@ -629,8 +639,8 @@ for path in sorted(Path().glob("*.npz"), key=lambda path: int(path.stem)):
     assert ran.code != FIRED, ran.err
     assert ran.code == 0, ran.err.decode()[-2000:]
     lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert len(lines) == len(HOSTILE)
-    for name, (code, message, grown) in zip(HOSTILE, lines, strict=True):
+    assert len(lines) == len(contents)
+    for name, (code, message, grown) in zip(contents, lines, strict=True):
         assert code == 4, (name, message)
         assert "\n" not in message, name
         assert ".npz" in message, name
