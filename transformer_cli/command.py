@@ -8,6 +8,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from transformer_cli.config.checks import REQUIRED
 from transformer_cli.config.fields import KeyInfo
 from transformer_cli.config.keys import leaves
 from transformer_cli.errors import ConfigError
@@ -116,19 +117,27 @@ class Command:
 
     @cached_property
     def _keys(self) -> dict[str, Flag]:
+        defaults = {field.name: field.default for field in dataclasses.fields(self.schema)}
         lists = {name for name, hint in typing.get_type_hints(self.schema).items() if typing.get_origin(hint) is list}
         return {
             key: Flag(
-                key, _help(kind, info), kind if kind in (bool, int, float) else str, info.repeated or key in lists
+                key,
+                _help(kind, info, defaults.get(key)),
+                kind if kind in (bool, int, float) else str,
+                info.repeated or key in lists,
             )
             for key, kind, info in leaves(self.schema)
         }
 
 
-def _help(kind: Any, info: KeyInfo) -> str:
-    """The sentence about a key, with its choices."""
+def _help(kind: Any, info: KeyInfo, default: Any) -> str:
+    """The sentence about a key, with its choices, and its default where that is a value."""
+    if isinstance(default, Enum):
+        default = default.name
+    is_value = isinstance(default, int | float | str) and default not in (False, "", REQUIRED)
+    sentence = f"{info.help} Default: {default}." if is_value else info.help
     choices = [one.name for one in kind] if isinstance(kind, type) and issubclass(kind, Enum) else info.legal_values
-    return f"{info.help} One of {', '.join(choices)}." if choices else info.help
+    return f"{sentence} One of {', '.join(choices)}." if choices else sentence
 
 
 def _checked(name: str, entry: Any) -> Command:
