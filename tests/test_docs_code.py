@@ -135,7 +135,7 @@ def exports(folder: Path) -> None:
 # What the Python of a page finds in its folder, and what it prints; a page that needs nothing is not named.
 NEEDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "python.md": (files_for_python, ["BLEU 100", "nowhere: "]),
-    "classifying.md": (vectors, ["</s>", "array("]),
+    "embedding.md": (vectors, ["</s>", "array("]),
     "exporting.md": (exports, ["['"]),
 }
 OVER_HTTP = {"apis.md"}  # its Python is a client
