@@ -83,7 +83,7 @@ def page() -> str:
 
 
 def _meaning(one: KeyHelp) -> tuple[str, ...]:
-    """What is equal in all commands that share a key."""
+    """The properties that are equal in all commands that share a key."""
     return one.key, one.type, one.values, one.default, one.help
 
 
