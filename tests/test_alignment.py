@@ -1,8 +1,8 @@
 """Words and what they come from."""
 
-import pytest
 import torch
 
+from tests.each import each
 from tests.toy_translator import toy_tokenizer
 from transformer_cli.decoding.alignment import align_words, word_numbers
 
@@ -22,8 +22,8 @@ def test_each_token_belongs_to_a_word() -> None:
             assert [word.replace("▁", "") for word in words if word] == text.split()
 
 
-@pytest.mark.parametrize(
-    ("attention", "source_words", "target_words", "expected"),
+@each(
+    "attention, source_words, target_words, expected",
     [
         ([[0.9, 0.1, 0.0], [0.1, 0.9, 0.0], [0.0, 0.0, 1.0]], [0, 1], [0, 1], [0, 1]),  # the last ones are ends
         ([[0.4, 0.3, 0.3, 0.0]] * 2, [0, 1, 1], [0], [1]),  # a word has what its tokens have

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, Download
 from transformer_cli.config.yaml_files import config_dir
@@ -69,7 +70,7 @@ def pairs_of(splits: Splits) -> tuple[list[tuple[str, str]], list[tuple[str, str
     return train, list(splits.dev.each()), list(splits.test.each())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_each_of_them_names_one_archive_and_the_text_in_it(name: str) -> None:
     config = load_config("train", [f"data={name}"])
     (download,) = config.data.downloads

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.each import each
 from transformer_cli.models.attention import CrossAttention, SelfAttention, project_memory_at_once
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.embeddings import RotaryPositions
@@ -99,8 +100,8 @@ def apart(x_LD: Tensor, packed: PackedLayout) -> list[Tensor]:
     return [x_LD[None] for x_LD in x_LD.split([length for n, length in packed.groups or [] for _ in range(n)])]
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("rotary", [False, True])
+@each("causal", [False, True])
+@each("rotary", [False, True])
 def test_packed_sentences_look_at_themselves_as_each_does_alone(causal: bool, rotary: bool) -> None:
     torch.manual_seed(0)
     attention = with_random_biases(SelfAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=True))
@@ -130,8 +131,8 @@ def test_packed_targets_look_at_their_own_sources() -> None:
     torch.testing.assert_close(attention(x_TD, TARGET, memory_SD, SOURCE), torch.cat(alone), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("rotary", [False, True])
+@each("causal", [False, True])
+@each("rotary", [False, True])
 def test_the_weights_path_sums_to_one_and_gives_the_output_of_the_fast_path(causal: bool, rotary: bool) -> None:
     torch.manual_seed(0)
     attention = with_random_biases(SelfAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=True))
@@ -188,8 +189,8 @@ def test_fused_projections_start_as_separate_ones_would() -> None:
     assert attention.to_qkv.bias.abs().max() == 0
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("n_layers", [1, 3])
+@each("bias", [True, False])
+@each("n_layers", [1, 3])
 def test_keys_and_values_of_all_layers_at_once_are_those_of_each(n_layers: int, bias: bool) -> None:
     torch.manual_seed(0)
     layers = [CrossAttention(8, 2, d_k=4, d_v=6, dropout=0.0, bias=bias).double() for _ in range(n_layers)]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.each import each
 from tests.toy_translator import PLAIN, VARIANTS, random_model, sentences, toy_tokenizer
 from transformer_cli.addons.attention_maps.keys import AttentionKind
 from transformer_cli.addons.attention_maps.maps import (
@@ -77,7 +78,7 @@ def random_maps(
 # ---- What the model really used
 
 
-@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+@each("config", VARIANTS.values())
 def test_each_row_sums_to_one_and_decoder_rows_are_causal(config: ModelConfig) -> None:
     model = random_model(toy_tokenizer(), config=config)
     for pair in PAIRS:
@@ -196,7 +197,7 @@ def test_a_search_step_by_step_used_the_same_weights(config: ModelConfig, packs:
             torch.testing.assert_close(ours, stepped, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
+@each("config", VARIANTS.values())
 def test_weights_do_not_depend_on_the_batch(config: ModelConfig) -> None:
     model, ids = random_model(toy_tokenizer(), config=config, gain=1.5), toy_tokenizer()
     sources, targets = zip(*(inputs_of(model, pair) for pair in PAIRS), strict=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.each import each
 from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, TokenizerConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import encoding
@@ -92,8 +93,8 @@ def test_what_changes_a_line_changes_both_sides_or_the_source_alone(kind: str, e
     assert augmented(config(**{kind: 1.0, "source_only": [kind]}))[2] == (expected[0], PAIRS[2][1])
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
+@each(
+    "line, expected",
     [
         ('He said: "Go."', 'He said: "Go"'),
         ("Er sagte: „Geh.“", "Er sagte: „Geh“"),
@@ -372,9 +373,9 @@ def test_a_vocabulary_that_cannot_write_the_changes_is_a_warning(caplog: pytest.
         assert (named in caplog.text) == bool(n_kept)
 
 
-@pytest.mark.parametrize("kind", ["upper_case", "title_case"])
-@pytest.mark.parametrize(
-    ("source", "is_changed"),
+@each("kind", ["upper_case", "title_case"])
+@each(
+    "source, is_changed",
     [
         ("我今天去了学校。", False),
         ("هذا الكتاب جيد.", False),
@@ -417,7 +418,7 @@ def test_pairs_that_have_unknown_words_are_a_warning(caplog: pytest.LogCaptureFi
     assert record.getMessage().startswith("data.augment: 2 of 3 pairs have <unk>, and stay as they are.")
 
 
-@pytest.mark.parametrize(
+@each(
     "line",
     [
         "सरकार ने नई योजना की घोषणा की।",
@@ -452,8 +453,8 @@ def test_capitals_of_turkish_and_azeri_keep_the_dot_of_their_i() -> None:
     assert title_case("გამარჯობა ǆep", "ka") == "გამარჯობა ǅep"  # Georgian has capitals for whole words alone
 
 
-@pytest.mark.parametrize(
-    ("line", "kept"),
+@each(
+    "line, kept",
     [
         ('press <a title="so or so"> it', (6, 26)),
         ("{first name} is here", (0, 12)),
@@ -470,8 +471,8 @@ def test_nothing_is_inserted_within_what_is_kept(line: str, kept: tuple[int, int
     assert len(found) > 1
 
 
-@pytest.mark.parametrize(
-    ("line", "places"),
+@each(
+    "line, places",
     [
         ("我们去学校。", ["我{x}们去学校。", "我们去{x}学校。", "我们去学校。{x}"]),  # six ends: the third of them
         ("买iPhone吗", ["买{x} iPhone吗", "买iPhone {x}吗", "买iPhone吗{x}"]),

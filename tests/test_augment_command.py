@@ -14,6 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.contract import error_line, refused, run
+from tests.each import each
 from tests.test_export import tagged_model
 from tests.toy_run import model_file, packed, sentences
 from transformer_cli.addons.synthesis import work as work_module
@@ -368,8 +369,8 @@ def test_references_of_another_length_are_refused(folder: Path) -> None:
     refuse(["augment", "distill", *with_them], folder, 3, "references: has 1 lines, and in.txt 26")
 
 
-@pytest.mark.parametrize(
-    ("translation", "n_tokens", "is_unfinished", "reason"),
+@each(
+    "translation, n_tokens, is_unfinished, reason",
     [
         ("eine gute Übersetzung davon", (5, 5), False, None),
         ("", (5, 0), False, "empty"),

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import slow
+from tests.each import each
 from tests.toy_run import append
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
@@ -92,9 +93,7 @@ def test_every_update_has_about_the_same_number_of_tokens(pairs: list[tuple[int,
     assert max(tokens) < 2 * mean
 
 
-@pytest.mark.parametrize(
-    ("n_pairs", "n_updates"), [(10, 1), (14, 1), (16, 2), (19, 2), (24, 2), (26, 3), (104, 10), (106, 11)]
-)
+@each("n_pairs, n_updates", [(10, 1), (14, 1), (16, 2), (19, 2), (24, 2), (26, 3), (104, 10), (106, 11)])
 def test_updates_are_as_near_to_their_size_as_the_corpus_allows(n_pairs: int, n_updates: int) -> None:
     batches = plan([(5, 10)] * n_pairs, tokens_per_update=100)
     assert batches.updates_per_epoch == n_updates
@@ -228,7 +227,7 @@ def n_greedy(pairs: list[tuple[list[int], list[int]]], max_tokens: int) -> int:
     return n
 
 
-@pytest.mark.parametrize("max_tokens", [100, 300, 1000, 2000, 4000])
+@each("max_tokens", [100, 300, 1000, 2000, 4000])
 def test_batches_are_so_equally_large_that_smaller_ones_would_be_more(
     corpus: EncodedCorpus, tokenizers: Tokenizers, max_tokens: int
 ) -> None:
@@ -238,8 +237,8 @@ def test_batches_are_so_equally_large_that_smaller_ones_would_be_more(
     assert n_greedy(pairs, int(0.98 * largest) - 2) > len(batches) > 1
 
 
-@pytest.mark.parametrize(
-    ("lengths", "max_tokens", "n_pairs"),
+@each(
+    "lengths, max_tokens, n_pairs",
     [
         ([(10, 10)] * 10, 50, [5, 5]),
         ([(10, 10)] * 10, 49, [4, 4, 2]),

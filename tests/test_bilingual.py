@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import refused
+from tests.each import each
 from tests.golden.make import FOLDER
 from tests.marked import in_order
 from tests.test_serve_apis import multipart
@@ -36,8 +37,8 @@ READ = {
 }
 
 
-@pytest.mark.parametrize("format_name", ["xml", "html", "markdown"])
-@pytest.mark.parametrize(("name", "text"), list(REFUSED.items()))
+@each("format_name", ["xml", "html", "markdown"])
+@each("name, text", list(REFUSED.items()))
 def test_a_format_with_sources_and_translations_is_refused_by_its_root(name: str, text: str, format_name: str) -> None:
     with pytest.raises(DataError) as caught:
         translate_document(text, format_name, in_order)
@@ -47,7 +48,7 @@ def test_a_format_with_sources_and_translations_is_refused_by_its_root(name: str
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("text", list(READ.values()), ids=list(READ))
+@each("text", list(READ.values()))
 def test_other_xml_is_read(text: str) -> None:
     assert "Helloж" in translate_document(text, "xml", in_order).text
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.each import each
 from transformer_cli import cli
 from transformer_cli.cli import main
 from transformer_cli.command import COMMANDS, schema_of
@@ -103,8 +104,8 @@ def test_multirun_refuses_to_print_a_config_and_wrong_choices(capsys: pytest.Cap
     assert "no model called `bgi`" in error_line(capsys)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
+@each(
+    "words, expected",
     [
         (["tr"], ["train", "translate"]),
         (["train", "model="], [f"model={name}" for name in choices_of("model")]),

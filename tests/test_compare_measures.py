@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.each import each
 from transformer_cli.addons.comparison import compare_models
 from transformer_cli.addons.comparison.breakdowns import Frequencies, by_frequency, by_length
 from transformer_cli.addons.comparison.groups import compare_groups, config_differences, find_groups, welch_p_value
@@ -186,8 +187,8 @@ def test_a_metric_of_sentences_is_tested_by_its_mean(monkeypatch: pytest.MonkeyP
     assert found.signature == "v:1|seed:5|bs:200|ar:300"
 
 
-@pytest.mark.parametrize(
-    ("paths", "names"),
+@each(
+    "paths, names",
     [
         (["runs/a", "runs/b/model.safetensors"], ["a", "b"]),
         (["x/out.de", "y/out.de", "y/out.fr"], ["x/out.de", "y/out.de", "out.fr"]),

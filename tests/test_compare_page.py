@@ -121,8 +121,8 @@ def test_every_number_and_text_of_a_comparison_is_there() -> None:
     assert [one for one in wanted if one not in text] == []
 
 
-@pytest.mark.parametrize(
-    ("field", "heading"),
+@each(
+    "field, heading",
     [
         ("metrics", "scores"),
         ("groups", "seeds"),
@@ -161,9 +161,7 @@ def test_three_systems_with_fifty_sentences_each_way_fit_in_a_megabyte() -> None
     assert len(render(dataclasses.replace(comparison, better=wide)).encode()) < 1e6
 
 
-@pytest.mark.parametrize(
-    ("code", "attribute"), [("de", 'lang="de"'), ("zho_Hans", 'lang="zho-Hans"'), ('"><b>', ""), ("de+fr", "")]
-)
+@each("code, attribute", [("de", 'lang="de"'), ("zho_Hans", 'lang="zho-Hans"'), ('"><b>', ""), ("de+fr", "")])
 def test_translations_say_their_language_and_take_their_direction_from_their_text(code: str, attribute: str) -> None:
     page = render(dataclasses.replace(toy_comparison(), target_language=code, source_language=None))
     sentences = re.findall(r"<dd dir=\"auto\"([^>]*)>", page)
@@ -187,8 +185,8 @@ def with_result(result: PairedResult, *, higher_is_better: bool = True) -> Compa
     return dataclasses.replace(comparison, metrics=[metric], group_comparisons=())
 
 
-@pytest.mark.parametrize(
-    ("result", "expected", "evidence"),
+@each(
+    "result, expected, evidence",
     [
         (PairedResult(1.2, 0.003, 0.002), "deep/1 is better than base/1 by 1.20 BLEU", "fewer than 1 of 100 "),
         (PairedResult(-1.2, 0.0001, None), "deep/1 is worse than base/1 by 1.20 BLEU", "fewer than 1 of 1,000 "),
@@ -293,8 +291,8 @@ def test_words_in_a_reference_are_told_from_others_as_often_as_it_has_them() -> 
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
+@each(
+    "text, words",
     [
         ("don't, 1,5", ["don", "'", "t", ",", " ", "1", ",", "5"]),
         ("東京タワーABC", [*"東京タワー", "ABC"]),
@@ -307,7 +305,7 @@ def test_words_are_cut_as_the_script_writes_them(text: str, words: list[str]) ->
     assert split_words(text) == words
 
 
-@pytest.mark.parametrize(("low", "high"), [(0, 4000), (1.9, 3.6), (33.1, 33.1), (0, 0), (-5, 7), (0.81, 0.8104)])
+@each("low, high", [(0, 4000), (1.9, 3.6), (33.1, 33.1), (0, 0), (-5, 7), (0.81, 0.8104)])
 def test_axes_have_a_few_round_numbers_around_the_data(low: float, high: float) -> None:
     found = ticks(low, high)
     assert found[0] <= low <= high <= found[-1] + 1e-9

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT, slow
+from tests.each import each
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.compose import from_plain, hydra_arguments, load_config, to_plain, to_yaml
 from transformer_cli.config.evaluate import EvaluateConfig
@@ -36,8 +37,8 @@ def user_yaml(folder: Path, text: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("group", "choice"),
+@each(
+    "group, choice",
     [
         (group.name, choice)
         for group in sorted(config_dir().iterdir())
@@ -92,7 +93,7 @@ def test_paper_base_trains_as_section_5_says() -> None:
     assert (config.decode.beam_size, config.decode.alpha, config.decode.max_extra_length) == (4, 0.6, 50)
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if not groups_of(name)])
+@each("command", [name for name in COMMANDS if not groups_of(name)])
 def test_what_is_not_composed_is_what_hydra_would_have_composed(command: str) -> None:
     flags = {"incident": "step-1"} if command == "replay" else {}
     assert load_config(command, flags=flags) == load_config(command, ["plugins=[]"], flags=flags)  # by Hydra
@@ -115,8 +116,8 @@ def test_a_recipe_suits_its_corpus_and_an_override_still_wins() -> None:
     assert load_config("train", ["data=wmt14_en_de"]).train.tokens_per_update == 25_000
 
 
-@pytest.mark.parametrize(
-    ("overrides", "says"),
+@each(
+    "overrides, says",
     [
         (["data=trec", "model.name=transformer"], "Set model.name=classifier"),
         (["model=decoder_tiny"], "data.task=translation (data=demo_en_fr). Set model.name=transformer"),
@@ -140,7 +141,7 @@ def test_a_benchmark_wants_parallel_text() -> None:
     assert "data=trec: a benchmark translates" in refusal("bench", "subject=train", "data=trec")
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
+@each("command", list(COMMANDS))
 def test_a_config_survives_being_written_and_read(command: str) -> None:
     needed = {
         "replay": ["incident=somewhere"],
@@ -159,8 +160,8 @@ def test_evaluate_uses_the_models_corpus_unless_one_is_named() -> None:
     assert "data=NAME" in refusal("evaluate", "data.root=x")
 
 
-@pytest.mark.parametrize(
-    ("override", "suggestion"),
+@each(
+    "override, suggestion",
     [
         ("model.d_modle=256", "`model.d_model`"),
         ("+model.d_modle=256", "`model.d_model`"),
@@ -195,8 +196,8 @@ def test_a_users_own_yaml_is_found(tmp_path: Path, name: str) -> None:
     assert load_config("train", ["experiment=mine"], user_dir=folder).model.d_model == 64
 
 
-@pytest.mark.parametrize(
-    ("override", "words"),
+@each(
+    "override, words",
     [
         ("model.d_model=abc", "model.d_model: Value 'abc'"),
         ("model.d_model=12.5", "model.d_model: Value '12.5'"),
@@ -253,8 +254,8 @@ def test_E3_an_unknown_choice_lists_the_choices() -> None:
     assert "unknown key" in refusal("translate", "model=big")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "words"),
+@each(
+    "overrides, words",
     [
         (["model.n_heads=7"], ["model.n_heads=7", "model.d_model=128", "model.n_heads=4 or 8"]),
         (["model.d_model=129", "model.n_heads=3"], ["model.d_model=129", "model.positions=sinusoidal", "128 or 130"]),
@@ -322,7 +323,7 @@ def test_E6_what_is_left_unset_or_leads_nowhere_is_named() -> None:
     assert refusal("train", "seed=${seed}").startswith("seed=${seed}: ")
 
 
-@pytest.mark.parametrize("override", ["data.name=../x", "model.preset=a/b", "name=a/b", "data.target_lang=../de"])
+@each("override", ["data.name=../x", "model.preset=a/b", "name=a/b", "data.target_lang=../de"])
 def test_what_becomes_part_of_a_file_name_can_not_lead_elsewhere(override: str) -> None:
     assert "becomes part of a file name" in refusal("train", override)
 
@@ -373,7 +374,7 @@ def test_F6_a_reference_takes_nothing_from_the_environment_along(monkeypatch: py
         assert "/srv" not in refusal("train", "data.cache=${oc.env:TFM_CORPORA}", f"{key}=${{data.cache}}")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("${oc.decode:'1'}", "${oc.select:seed}", "${oc.dict.keys:data}", "${hydra:job.name}", "${now:%Y}"),
@@ -422,7 +423,7 @@ def test_a_key_that_is_a_keyword_of_python_is_read_wherever_it_is_written(tmp_pa
 # Sentences, and the page that is made of them
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
+@each("command", list(COMMANDS))
 def test_every_key_has_a_sentence(command: str) -> None:
     for one in help_of(schema_of(command)):
         assert one.help[:1].strip(), f"{one.key}: no sentence. Write one beside the field"

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from tests import toy_classifier, toy_run
 from tests.conftest import slow
+from tests.each import each
 from tests.toy_run import CPU, tokenizers
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.config.data import DataConfig
@@ -143,16 +144,16 @@ def test_without_dropout_and_cuts_simcut_is_plain_training() -> None:
     assert not torch.allclose(gradient(simcut=3.0, token_cutoff=0.3), gradient())
 
 
-@pytest.mark.parametrize("kernel", [PackedKernel.varlen, PackedKernel.buckets])
-@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}])
+@each("kernel", [PackedKernel.varlen, PackedKernel.buckets])
+@each("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}])
 def test_every_kernel_computes_the_same_loss(settings: dict[str, float], kernel: PackedKernel) -> None:
     config = toy_run.config(model=replace(toy_run.MODEL, dropout=0.0), **settings)
     trainer = Trainer(config, tokenizers(), CPU)
     two_passes = TwoPasses(config.train, WordDropout(config.train, tokenizers(), CPU))
     losses = []
-    for each in (PackedKernel.per_length, kernel):
+    for choice in (PackedKernel.per_length, kernel):
         torch.manual_seed(1)
-        loss, _ = two_passes.loss(trainer.model, updates()[0][0], CPU, each)
+        loss, _ = two_passes.loss(trainer.model, updates()[0][0], CPU, choice)
         losses.append(loss)
     torch.testing.assert_close(*losses)
 
@@ -183,8 +184,8 @@ BASE = InitConfig(from_="base")
 LANGUAGE_MODEL = DataConfig(task="language_model", source_lang="en", target_lang="en", max_length=20)
 
 
-@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}], ids=["rdrop", "simcut"])
-@pytest.mark.parametrize(
+@each("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.3}])
+@each(
     "changes",
     [
         {},
@@ -195,7 +196,6 @@ LANGUAGE_MODEL = DataConfig(task="language_model", source_lang="en", target_lang
         {"model": replace(toy_run.MODEL, d_embedding=8), "init": replace(BASE, freeze=["source_embedding.weight"])},
         {"model": replace(toy_run.MODEL, d_embedding=8, name="decoder"), "data": LANGUAGE_MODEL},
     ],
-    ids=["all", "freeze", "lora", "lora_and_embeddings", "narrow", "narrow_and_freeze", "narrow_language_model"],
 )
 def test_several_micro_batches_add_up_to_the_papers_formula_with_dropout_on(
     changes: dict[str, Any], settings: dict[str, float]

@@ -4,9 +4,9 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-import pytest
 import torch
 
+from tests.each import each
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.search import Constraints, ControlIds, SearchRequest
 from transformer_cli.decoding.search.automaton import Automaton, automaton
@@ -43,7 +43,7 @@ def operations(rows: Sequence[Sequence[int]]) -> tuple[int, Automaton]:
     return Counted.n_hashed, built
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@each("name", SHAPES)
 def test_building_takes_a_few_operations_for_each_token(name: str) -> None:
     for n in (300, 3000):
         n_operations, built = operations(SHAPES[name](n))

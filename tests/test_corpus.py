@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests import toy_run
+from tests.each import each
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, Download, OnBad
 from transformer_cli.config.yaml_files import config_dir, read_yaml
@@ -171,7 +172,7 @@ def test_an_unknown_builtin_corpus_is_corrected() -> None:
         load_text(DataConfig(source_lang="en", target_lang="fr", builtin="demo_en_rf"), "train")
 
 
-@pytest.mark.parametrize("typed", ["missing", "a.de", "*.en", ""])
+@each("typed", ["missing", "a.de", "*.en", ""])
 def test_C2_a_name_that_leads_to_no_file_is_shown_as_it_was_typed(typed: str) -> None:
     config = DataConfig(source_lang="en", target_lang="de", train=typed)
     with pytest.raises(
@@ -218,7 +219,7 @@ def test_the_builtin_corpus_swaps_its_sides() -> None:
         assert back == ParallelText(there.targets, there.sources)
 
 
-@pytest.mark.parametrize("name", [name for name in CORPORA if name not in OWN_FILES])
+@each("name", [name for name in CORPORA if name not in OWN_FILES])
 def test_every_corpus_that_comes_along_names_its_languages(name: str) -> None:
     corpus = read_yaml(config_dir() / "data" / f"{name}.yaml")
     assert corpus["languages"] == [corpus["source_lang"], corpus["target_lang"]]
@@ -352,7 +353,7 @@ def test_columns_that_a_table_does_not_have_are_refused(folder: Folder) -> None:
         folder.pairs("a.tsv", columns=[0, 2], on_bad=OnBad.skip)
 
 
-@pytest.mark.parametrize("columns", [[0], [1, 1], [0, 1, 2], [-1, 0], [0, 1000]], ids=str)
+@each("columns", [[0], [1, 1], [0, 1, 2], [-1, 0], [0, 1000]])
 def test_columns_are_two_different_ones(columns: list[int]) -> None:
     with pytest.raises(ConfigError, match=r"^data\.columns="):
         DataConfig(source_lang="en", target_lang="de", columns=columns)
@@ -588,7 +589,7 @@ def test_only_splits_that_are_not_named_are_held_out(folder: Folder) -> None:
 # ---- The corpora that come with the project
 
 
-@pytest.mark.parametrize("name", [name for name in CORPORA if name not in OWN_FILES])
+@each("name", [name for name in CORPORA if name not in OWN_FILES])
 def test_every_corpus_that_comes_along_names_files_that_its_downloads_have(name: str) -> None:
     config = load_config("prepare", [f"data={name}"]).data
     assert config.name == name

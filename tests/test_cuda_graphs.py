@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from tests.conftest import slow
+from tests.each import each
 from tests.toy_translator import (
     GREEDY,
     PLAIN,
@@ -267,7 +268,7 @@ def test_buffers_grow_with_the_largest_batch_and_serve_all_smaller_ones() -> Non
     assert len(decoder.buffers) == 1
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 7, 8, 9, 16, 17, 33, 100, 1023, 1024, 1025])
+@each("n", [1, 2, 3, 5, 7, 8, 9, 16, 17, 33, 100, 1023, 1024, 1025])
 def test_sizes_are_few_and_so_are_their_halves(n: int) -> None:
     sizes = {rounded_up(m) for m in range(1, n + 1)}
     assert n <= rounded_up(n) < 1.5 * n + 1

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import ROOT, slow
+from tests.each import each
 from tests.rehearsal import rehearse
 from tests.test_export import model_file
 from tests.toy_translator import (
@@ -118,8 +119,8 @@ def test_in_float32_there_is_no_second_copy_of_the_weights() -> None:
     assert in_precision(double, AUTO, CPU) is double
 
 
-@pytest.mark.parametrize("dtype", SIXTEEN)
-@pytest.mark.parametrize("variant", VARIANTS)
+@each("dtype", SIXTEEN)
+@each("variant", VARIANTS)
 def test_every_weight_is_converted_once_and_the_model_is_left_as_it_was(variant: str, dtype: torch.dtype) -> None:
     model = random_model(toy_tokenizer(), config=VARIANTS[variant]).train()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -134,8 +135,8 @@ def test_every_weight_is_converted_once_and_the_model_is_left_as_it_was(variant:
         assert torch.equal(found.state_dict()[name], weight.to(dtype)), name
 
 
-@pytest.mark.parametrize("dtype", SIXTEEN)
-@pytest.mark.parametrize("device", [CPU, META], ids=str)
+@each("dtype", SIXTEEN)
+@each("device", [CPU, META])
 def test_logits_and_log_probabilities_of_16_bits_are_float32(dtype: torch.dtype, device: torch.device) -> None:
     model = converted(random_model(toy_tokenizer()), dtype).to(device)
     members = [random_model(toy_tokenizer(), seed=seed) for seed in (1, 2)]
@@ -152,8 +153,8 @@ def test_logits_and_log_probabilities_of_16_bits_are_float32(dtype: torch.dtype,
         assert ensemble(source_BS, source_BS).dtype is torch.float32
 
 
-@pytest.mark.parametrize("dtype", SIXTEEN)
-@pytest.mark.parametrize("variant", VARIANTS)
+@each("dtype", SIXTEEN)
+@each("variant", VARIANTS)
 def test_in_16_bits_the_same_is_predicted_up_to_rounding(variant: str, dtype: torch.dtype) -> None:
     tokenizer, lines = toy_tokenizer(), sentences(6, seed=4)
     model = random_model(tokenizer, config=VARIANTS[variant], gain=1)
@@ -226,7 +227,7 @@ def test_the_memory_of_a_sentence_is_that_of_its_cache_and_its_logits() -> None:
     assert bytes_per_sentence(model, n_source=50, n_target=100, n_beams=4) == own + source + logits
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@each("variant", VARIANTS)
 def test_the_estimate_covers_the_tensors_that_a_search_holds(variant: str) -> None:
     model = random_model(toy_tokenizer(), config=VARIANTS[variant])
     cache = TransformerDecoder(model).start(torch.full((1, 20), 7), beam_size=4, max_length=40)

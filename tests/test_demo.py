@@ -18,6 +18,7 @@ import pytest
 from scripts.demo_corpora import en_fr as demo
 from scripts.demo_corpora.__main__ import texts, write
 from scripts.demo_corpora.en_fr import DemoCorpus, Pair, generate
+from tests.each import each
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.readers.builtin import FOLDER, read_builtin
@@ -171,7 +172,7 @@ def test_the_default_sizes_are_twenty_thousand_and_twice_five_hundred(corpus: De
     assert (len(corpus.train), len(corpus.dev), len(corpus.test)) == (20_000, 500, 500)
 
 
-@pytest.mark.parametrize("n_test", [0, 2, 3, 4])
+@each("n_test", [0, 2, 3, 4])
 def test_a_small_test_set_has_the_size_asked_for(n_test: int) -> None:
     corpus = generate(n_train=10, n_dev=0, n_test=n_test)
     assert (len(corpus.train), len(corpus.dev), len(corpus.test)) == (10, 0, n_test)
@@ -209,7 +210,7 @@ def test_sentences_are_of_moderate_length_and_plainly_written(pairs: list[Pair])
 # ---- The French.
 
 
-@pytest.mark.parametrize(("en", "fr"), FAMOUS.items())
+@each("en, fr", FAMOUS.items())
 def test_the_sentences_people_try_first_are_right_and_held_out(corpus: DemoCorpus, en: str, fr: str) -> None:
     assert dict(corpus.test)[en] == fr
     assert en not in dict(corpus.train + corpus.dev)
@@ -229,8 +230,8 @@ def phrase(determiner: str, noun: str, adjective: str = "", *, plural: bool = Fa
     return mention.en, demo.elide(mention.fr)
 
 
-@pytest.mark.parametrize(
-    ("built", "expected"),
+@each(
+    "built, expected",
     [
         (phrase("a", "woman", "pretty"), ("a pretty woman", "une femme jolie")),
         (phrase("the", "man", "elderly", plural=True), ("the elderly men", "les hommes âgés")),

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests import toy_run
 from tests.conftest import slow
+from tests.each import each
 from tests.toy_run import train
 from transformer_cli.cli import main
 from transformer_cli.commands.doctor.keys import DoctorConfig
@@ -443,8 +444,8 @@ def test_the_estimate_is_the_arithmetic_of_its_figures() -> None:
     assert bad(report) == []
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"),
+@each(
+    "seconds, shown",
     [(0.0123, "12 ms"), (5, "5.0 s"), (600, "10 min"), (7200, "2.0 h"), (86400 * 3, "3.0 days")],
 )
 def test_durations_are_shown_in_a_fitting_unit(seconds: float, shown: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.each import each
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.embeddings import (
     LearnedPositions,
@@ -34,7 +35,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize(("position", "column", "sine", "cosine"), POINTS)
+@each("position, column, sine, cosine", POINTS)
 def test_sinusoids_are_those_of_the_paper(position: int, column: int, sine: float, cosine: float) -> None:
     interleaved, concatenated = sinusoids(128, 512), sinusoids(128, 512, interleaved=False)
     assert interleaved[position, column].item() == pytest.approx(sine, abs=1e-9)
@@ -85,7 +86,7 @@ def test_sinusoids_have_no_longest_sentence() -> None:
     assert sinusoids(5000, 8)[4999, 0].item() == pytest.approx(math.sin(4999), abs=1e-9)
 
 
-@pytest.mark.parametrize("length", [1, 2, 255, 256, 257, 511, 512, 513, 1025])
+@each("length", [1, 2, 255, 256, 257, 511, 512, 513, 1025])
 def test_every_length_has_a_row_for_each_position(length: int) -> None:
     assert sinusoids(length, 8)[length - 1, 0].item() == pytest.approx(math.sin(length - 1), abs=1e-9)
 
@@ -167,7 +168,7 @@ def test_embeddings_start_with_unit_variance_and_a_zero_for_padding() -> None:
     assert embedding.weight[3].abs().max() == 0
 
 
-@pytest.mark.parametrize("multiple_of", [1, 2, 4, 8, 64])
+@each("multiple_of", [1, 2, 4, 8, 64])
 def test_the_output_layer_is_the_transpose_of_the_embedding_and_as_wide_as_the_vocabulary(multiple_of: int) -> None:
     torch.manual_seed(0)
     embedding = TokenEmbedding(10, 16, pad_id=3, scaled=True, multiple_of=multiple_of).double()

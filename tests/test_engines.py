@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.each import each
 from tests.test_export import model_file
 from tests.toy_translator import sentences, toy_tokenizer, translator_of
 from transformer_cli import api
@@ -47,8 +48,8 @@ def conversions_of(path: Path) -> list[str]:
 # ---- Capabilities
 
 
-@pytest.mark.parametrize(
-    ("settings", "options", "says"),
+@each(
+    "settings, options, says",
     [
         ({"search": "sample", "beam_size": 1}, {}, "decode.search=sample: engine=ctranslate2 draws by a seed"),
         (
@@ -77,8 +78,8 @@ def test_what_every_engine_has_is_accepted() -> None:
     check_supported(CAPABILITIES, config, TranslateOptions(retry=True))
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
+@each(
+    "settings, says",
     [
         ({"search": "beem"}, "no search called `beem`; did you mean `beam`? (choices: "),
         ({"n_best": 9}, "decode.n_best=9: more than decode.beam_size=4. Raise decode.beam_size to 9"),

@@ -11,6 +11,7 @@ import torch
 
 from tests.conftest import slow
 from tests.contract import refused, run
+from tests.each import each
 from tests.golden.make import FOLDER
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
@@ -82,8 +83,8 @@ def test_step_by_step_it_says_what_it_says_at_once() -> None:
             target_BT, expected_BTV = target_BT[which], expected_BTV[which]
 
 
-@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("n", [1, 2, 3])
+@each("options", KINDS.values())
+@each("n", [1, 2, 3])
 def test_of_one_model_however_often_it_is_that_model(options: dict[str, object], n: int) -> None:
     model = several()[0]
     found, expected = (translations(one, **options) for one in (Ensemble([model] * n), model))
@@ -213,7 +214,7 @@ def test_flags_and_a_list_name_the_same_ensemble(folder: Path) -> None:
     assert by_flags not in (said("checkpoint=a"), said("checkpoint=b"))
 
 
-@pytest.mark.parametrize(("given", "expected"), [
+@each("given, expected", [
     ("runs/a", "runs/a"), ("[runs/a]", "runs/a"), ("[runs/a,b.safetensors]", ["runs/a", "b.safetensors"]),
     ("null", None), ("2026", "2026"), ("'a=b'", "a=b"),
 ])  # fmt: skip

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from transformer_cli.addons.tagging.entities import are_bio, entities, entity_f1, entity_report
 
 CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "seqeval_cases.json").read_bytes())["cases"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
+@each("case", CASES)
 def test_entities_and_scores_are_those_of_seqeval(case: dict[str, Any]) -> None:
     for labels, expected in zip(case["predicted"], case["entities"], strict=True):
         assert entities(labels) == [tuple(entity) for entity in expected]
@@ -26,8 +27,8 @@ def test_entities_and_scores_are_those_of_seqeval(case: dict[str, Any]) -> None:
     assert entity_f1(case["predicted"], case["wanted"]) == report.micro.f1 == report.f1.score
 
 
-@pytest.mark.parametrize(
-    ("labels", "expected"),
+@each(
+    "labels, expected",
     [
         ("O I-PER I-PER O", [("PER", 1, 2)]),  # no B
         ("B-PER B-PER", [("PER", 0, 0), ("PER", 1, 1)]),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract import refused, run, tree, untouched
+from tests.each import each
 from tests.forked import environment
 from tests.golden.make import FOLDER
 from tests.test_metrics import sacrebleu_command
@@ -113,8 +114,8 @@ def test_an_engine_other_than_torch_is_named_in_the_signature_and_in_the_file(fo
     assert ".greedy-engine=ctranslate2." in found["hypotheses"]
 
 
-@pytest.mark.parametrize(
-    ("decode", "expected"),
+@each(
+    "decode, expected",
     [
         (DecodeConfig(), "search:beam|beam_size:4|length_penalty:0.6"),
         (DecodeConfig(beam_size=8, no_repeat_ngram=3), "search:beam|beam_size:8|length_penalty:0.6|no_repeat_ngram:3"),
@@ -429,8 +430,8 @@ def test_the_default_file_is_not_written_over_an_input(folder: Path) -> None:
     untouched(before, folder)
 
 
-@pytest.mark.parametrize(
-    ("decode", "seed", "name"),
+@each(
+    "decode, seed, name",
     [
         (DecodeConfig(), 7, "beam4"),
         (DecodeConfig(search="greedy", beam_size=1), 1, "greedy"),

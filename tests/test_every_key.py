@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from tests.conftest import slow_but
+from tests.each import each
 from transformer_cli.cli import main
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.compose import from_plain, load_config, to_plain, to_yaml
@@ -274,7 +275,7 @@ def written(value: Any) -> str:
     return quoted_for_hydra(value) if isinstance(value, str) else json.dumps(value)
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
+@each("command", list(COMMANDS))
 def test_every_key_is_changed_in_some_config(command: str) -> None:
     base = base_of(command)
     keys = {one.name for one in leaves(schema_of(command)) if not in_unset_group(base, one)}
@@ -283,7 +284,7 @@ def test_every_key_is_changed_in_some_config(command: str) -> None:
     assert len(changed(command)[0][0]) >= 0.7 * len(keys)
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
+@each("command", list(COMMANDS))
 def test_a_config_of_other_values_survives_yaml_and_json(command: str) -> None:
     for _, config in changed(command):
         assert from_plain(schema_of(command), yaml.safe_load(to_yaml(config))) == config
@@ -323,9 +324,7 @@ def test_cfg_prints_a_config_of_other_values(command: str, capsys: pytest.Captur
     assert from_plain(schema_of(command), yaml.safe_load(capsys.readouterr().out)) == config
 
 
-@pytest.mark.parametrize(
-    ("command", "key"), [(command, key) for command in REFUSED for key in sorted(REFUSED[command])]
-)
+@each("command, key", [(command, key) for command in REFUSED for key in sorted(REFUSED[command])])
 def test_a_key_that_a_command_has_no_use_for_is_refused(command: str, key: str) -> None:
     leaf = next(one for one in leaves(schema_of(command)) if one.name == key)
     value = another(command, leaf, at(base_of(command), key))

@@ -14,6 +14,7 @@ import torch
 
 from tests.conftest import slow
 from tests.contract import refused, run
+from tests.each import each
 from tests.test_search import CONTROL, Tables, random_tables
 from tests.toy_run import model_file, packed
 from tests.toy_run import sentences as letters
@@ -60,7 +61,7 @@ def log_p_after(tables: Tables, sentence: int, ids: list[int]) -> torch.Tensor:
     return tables.logits_BMV[sentence, node[0]].log_softmax(dim=-1)
 
 
-@pytest.mark.parametrize(
+@each(
     "config",
     [
         DecodeConfig(**GREEDY),
@@ -71,7 +72,6 @@ def log_p_after(tables: Tables, sentence: int, ids: list[int]) -> torch.Tensor:
         DecodeConfig(beam_size=4, n_best=2, diversity_groups=2),
         DecodeConfig(search="sample", beam_size=1, n_best=3, temperature=0.7, top_k=3),
     ],
-    ids=["greedy", "beam 1", "beam 2", "n-best", "no repeats", "groups", "samples"],
 )
 def test_every_number_of_a_trace_is_that_of_the_model(config: DecodeConfig) -> None:
     tables = random_tables(N_SENTENCES, seed=4)
@@ -420,8 +420,8 @@ def test_the_table_of_a_line_shows_its_steps_its_beam_and_its_reference(folder: 
     assert "(train.label_smoothing=0.1)" in text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
+@each(
+    "arguments, says",
     [
         (["--explain", "decode=mbr", "a"], "decode.search=mbr: records no steps, which --explain needs"),
         (["--explain", "--format", "html", "<p>a</p>"], "--explain: is for lines, and format=html is one document"),

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import pytest
-
+from tests.each import each
 from transformer_cli.decoding.explain_table import explanation_table
 
 LIKELIEST = [{"token": "▁a", "probability": 0.75}, {"token": "▁b", "probability": 0.0001, "allowed": False}]
@@ -134,7 +133,7 @@ def test_a_reference_has_its_smoothed_targets_where_the_smoothing_is_known() -> 
     assert table(reference=reference(None))[9].startswith("The smoothed targets are not known")
 
 
-@pytest.mark.parametrize(("p", "shown"), [(1.0, "1.000"), (0.0005, "0.001"), (0.00049, "5e-04"), (0.0, "0e+00")])
+@each("p, shown", [(1.0, "1.000"), (0.0005, "0.001"), (0.00049, "5e-04"), (0.0, "0e+00")])
 def test_small_probabilities_keep_a_digit(p: float, shown: str) -> None:
     steps = [STEPS[1] | {"probability": p}]
     assert table(segment(steps=steps))[4].split()[2] == shown

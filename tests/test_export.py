@@ -12,6 +12,7 @@ import sentencepiece
 import torch
 from torch import Tensor, nn
 
+from tests.each import each
 from tests.toy_translator import MARKS, SIZES, sentences, toy_tokenizer
 from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.addons.interop import huggingface as to_huggingface
@@ -166,7 +167,7 @@ def test_the_tokenizer_of_transformers_gives_our_ids_for_raw_text(tmp_path: Path
     assert tokenizer(TEXTS).input_ids == [[*ids, source.eos_id] for ids in source.encode(TEXTS)]
 
 
-@pytest.mark.parametrize("spelling", [text for text in TEXTS if text.strip()])
+@each("spelling", [text for text in TEXTS if text.strip()])
 def test_the_sentencepiece_model_that_is_exported_needs_no_help(spelling: str) -> None:
     exported = sentencepiece.SentencePieceProcessor(model_proto=normalising(toy_tokenizer()))
     for text in (spelling, unicodedata.normalize("NFD", spelling)):
@@ -205,7 +206,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("option", "changes"), REFUSED.items(), ids=REFUSED)
+@each("option, changes", REFUSED.items())
 def test_what_transformers_cannot_express_is_refused_by_name(option: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"^model\.{option}: .*\. "):
         to_huggingface.check(model_file(**changes))

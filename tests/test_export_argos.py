@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract import Ran, refused, run
+from tests.each import each
 from tests.golden.make import FOLDER
 from tests.test_export import model_file, other_tokenizer
 from tests.toy_run import sentences as letters
@@ -139,8 +140,8 @@ def test_pieces_that_the_source_cannot_join_are_named() -> None:
         argos.check(model)
 
 
-@pytest.mark.parametrize(
-    ("changes", "what"),
+@each(
+    "changes, what",
     [
         ({"whole": ["▁the"]}, "tags that are looked up whole"),
         ({"prefix": ["▁the"]}, "a token that every sentence begins with"),
@@ -148,7 +149,6 @@ def test_pieces_that_the_source_cannot_join_are_named() -> None:
         ({"lowercase": True}, "lower case"),
         ({"segmenter": Segmenter.words, "model": b""}, "a segmenter other than SentencePiece"),
     ],
-    ids=str,
 )
 def test_what_argos_does_not_do_to_text_is_refused(changes: dict[str, Any], what: str) -> None:
     own = toy_tokenizer()

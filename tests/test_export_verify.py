@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
 import torch
 
+from tests.each import each
 from tests.test_export import model_file
 from tests.toy_translator import sentences
 from transformer_cli.addons.interop import verify
@@ -113,7 +113,7 @@ def test_what_could_not_be_compared_is_reported() -> None:
     assert "no line compared" in replace(whole, text_compared=0, text_identical=0).lines_of_text()[3]
 
 
-@pytest.mark.parametrize(
+@each(
     "changes",
     [
         {"tokens": 0, "largest_difference": 0.0},
@@ -125,7 +125,6 @@ def test_what_could_not_be_compared_is_reported() -> None:
         {"is_float32": False, "tolerance": 0.1, "mean_difference": float("nan")},
         {"is_float32": False, "tokens": 0},
     ],
-    ids=str,
 )
 def test_a_verdict_holds_only_by_what_was_compared(changes: dict[str, float]) -> None:
     assert GOOD.holds

@@ -10,6 +10,7 @@ import sentencepiece
 import torch
 
 from tests import toy_run
+from tests.each import each
 from tests.toy_run import CPU, model_file
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.config.model import Tying
@@ -232,8 +233,8 @@ def test_a_tokenizer_that_is_not_sentencepiece_is_refused(segmenter: Segmenter, 
 # The model
 
 
-@pytest.mark.parametrize("tying", list(Tying))
-@pytest.mark.parametrize(("output_bias", "d_embedding"), [(False, None), (True, None), (False, 6)])
+@each("tying", list(Tying))
+@each("output_bias, d_embedding", [(False, None), (True, None), (False, 6)])
 def test_new_rows_are_the_mean_of_their_parts_and_old_logits_stay(
     tying: Tying, output_bias: bool, d_embedding: int | None
 ) -> None:

@@ -10,8 +10,6 @@ from functools import cache
 from itertools import takewhile
 from typing import NamedTuple
 
-import pytest
-
 from tests.conftest import ROOT
 from tests.each import each
 
@@ -176,6 +174,6 @@ def test_only_rows_for_later_are_open() -> None:
     assert {ROWS[name].priority for name in OPEN} == {2}
 
 
-@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.code and name[0] in "CDE"])
+@each("name", [name for name, row in ROWS.items() if row.code and name[0] in "CDE"])
 def test_each_row_with_an_exit_code_is_held_to_the_contract(name: str) -> None:
     assert any({"refused", "error_line"} & set(calls(test)) for test in found()[name]), ROWS[name]

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from tests import toy_run, zygote
 from tests.conftest import slow
+from tests.each import each
 from tests.test_compiled import OF_TORCH, assert_same, batches, traced
 from tests.test_extend_vocabulary import packed as foreign
 from tests.test_ranks import codes, scenarios
@@ -192,8 +193,8 @@ def test_two_tokenizers_stay_two(tmp_path: Path) -> None:
     assert not derived.data.tokenizer.joint
 
 
-@pytest.mark.parametrize(
-    ("n_old", "n_new", "wanted"),
+@each(
+    "n_old, n_new, wanted",
     [
         (3, 6, [0, 0, 1, 1, 2, 2]),
         (2, 3, [0, 0, 1]),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from tests.toy_run import CPU, MODEL, metrics, model_file, packed, prepared, run, run_until
 from tests.toy_run import config as toy_config
 from transformer_cli.config.compose import load_config
@@ -23,8 +24,8 @@ NOAM = ("noam", None, "auto", 10)  # of recipe/files.yaml: name, rate, warm-up, 
 DEFAULT = ("inverse_sqrt", "auto", "auto", 5)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
+@each(
+    "overrides, expected",
     [
         ([], NOAM),
         (["init.from=null"], NOAM),
@@ -39,9 +40,8 @@ DEFAULT = ("inverse_sqrt", "auto", "auto", 5)
         (["init.from=runs/a", "recipe=small"], ("linear", 8e-3, "auto", None)),
         (["init.from=runs/a", "optimizer=muon"], NOAM),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-@pytest.mark.parametrize("command", ["train", "doctor"])
+@each("command", ["train", "doctor"])
 def test_a_run_that_begins_with_a_model_has_the_default_unless_rates_are_set(
     command: str, overrides: list[str], expected: tuple[Any, ...]
 ) -> None:
@@ -70,9 +70,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("width", "rank", "rate"), [(128, 0, 1e-3), (512, 0, 2.5e-4), (1024, 0, 1.3e-4), (128, 8, 1e-2), (512, 4, 2.5e-3)]
-)
+@each("width, rank, rate", [(128, 0, 1e-3), (512, 0, 2.5e-4), (1024, 0, 1.3e-4), (128, 8, 1e-2), (512, 4, 2.5e-3)])
 def test_the_rate_falls_with_the_width_and_is_ten_times_that_with_lora(width: int, rank: int, rate: float) -> None:
     config = begun(Path("m"), model=replace(MODEL, d_model=width), lora=LoraConfig(rank=rank))
     assert plan_run(config, prepared(), CPU).config.schedule.lr == rate
@@ -104,8 +102,8 @@ def test_with_frozen_parts_too(source: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "frozen" / "result.json").read_bytes())["step"] == 6
 
 
-@pytest.mark.parametrize(
-    ("schedule", "warns"),
+@each(
+    "schedule, warns",
     [
         (ScheduleConfig(name="noam", factor=1.0, warmup_steps=2), True),  # 16^-0.5 · 2^-0.5 = 0.18
         (ScheduleConfig(name="noam", factor=0.1, warmup_steps=2), False),  # 0.018

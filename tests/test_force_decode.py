@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.each import each
 from tests.toy_translator import GREEDY, SAMPLE, VARIANTS, random_model, sentences, toy_tokenizer
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig
@@ -37,8 +38,8 @@ def read(
     return force_decode(model, pairs, TOKENIZERS, device=CPU, batch_tokens=batch_tokens, with_attention=with_attention)
 
 
-@pytest.mark.parametrize("config", VARIANTS.values(), ids=VARIANTS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 5e-5), (torch.float64, 1e-12)])
+@each("config", VARIANTS.values())
+@each("dtype, tolerance", [(torch.float32, 5e-5), (torch.float64, 1e-12)])
 def test_each_token_has_the_log_softmax_of_a_plain_forward_pass(
     config: ModelConfig, dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -53,8 +54,8 @@ def test_each_token_has_the_log_softmax_of_a_plain_forward_pass(
         assert found.attention_TS is None
 
 
-@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])
+@each("options", KINDS.values())
+@each("dtype, tolerance", [(torch.float32, 1e-5), (torch.float64, 1e-12)])
 def test_force_decoding_gives_the_scores_of_the_search(
     options: dict[str, object], dtype: torch.dtype, tolerance: float
 ) -> None:

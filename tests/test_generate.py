@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.contract import refused
 from tests.contract import run as tfm
+from tests.each import each
 from tests.forked import Ran
 from tests.toy_run import model_file as translator_file
 from tests.toy_run import packed as packed_file
@@ -49,7 +50,7 @@ def uncached(model: LanguageModel, ids: list[int], n_tokens: int) -> list[int]:
     return ids_so_far
 
 
-@pytest.mark.parametrize("prompt", PROMPTS)
+@each("prompt", PROMPTS)
 def test_greedy_search_says_what_asking_for_the_whole_text_every_time_says(prompt: str) -> None:
     (found,) = going_on(prompt, **GREEDY)
     (ids,) = tokenizer().encode([prompt])
@@ -58,8 +59,8 @@ def test_greedy_search_says_what_asking_for_the_whole_text_every_time_says(promp
     assert found.text.startswith(prompt)
 
 
-@pytest.mark.parametrize("options", [{"top_k": 1}, {"temperature": 1e-3}, {"top_p": 1e-6}])
-@pytest.mark.parametrize("prompt", PROMPTS)
+@each("options", [{"top_k": 1}, {"temperature": 1e-3}, {"top_p": 1e-6}])
+@each("prompt", PROMPTS)
 def test_sampling_what_is_likeliest_alone_is_greedy_search(prompt: str, options: dict[str, Any]) -> None:
     assert going_on(prompt, **SAMPLE, **options)[0].ids == going_on(prompt, **GREEDY)[0].ids
 
@@ -205,8 +206,8 @@ def test_at_a_terminal_the_text_comes_piece_by_piece(folder: Path, monkeypatch: 
     assert len([text for text in terminal.written if text]) > 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+@each(
+    "arguments, code, says",
     [
         ([""], 3, ["the prompt: is empty"]),
         (["--prompt", "  "], 3, ["the prompt: is empty"]),

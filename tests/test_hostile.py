@@ -30,6 +30,7 @@ import safetensors.torch
 import torch
 
 from tests.conftest import ROOT
+from tests.each import each
 from tests.forked import run
 from tests.hostile_child import FIRED
 from tests.test_model_file import NO_HASH, forged, parts, sealed
@@ -702,12 +703,12 @@ def some_of(*kinds: str) -> Callable[[dict[str, Outcome]], list[Outcome]]:
     return lambda ran: [outcome for name, outcome in ran.items() if name.split(":")[0] in kinds]
 
 
-@pytest.mark.parametrize("name", CODE)
+@each("name", CODE)
 def test_F1_code_in_place_of_a_model_is_refused_and_not_run(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"model: {name}"])
 
 
-@pytest.mark.parametrize("name", TABLES)
+@each("name", TABLES)
 def test_F2_a_table_of_contents_that_lies_is_refused(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"model: {name}"])
 
@@ -738,22 +739,22 @@ def test_F4_the_manifest_of_a_cache_leads_nowhere_else(tmp_path: Path, name: str
     assert sorted(path.name for path in cache.iterdir()) == ["ids", "manifest.json"]
 
 
-@pytest.mark.parametrize("name", MANIFESTS)
+@each("name", MANIFESTS)
 def test_F4_a_manifest_leads_nowhere_else(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"manifest: {name}"])
 
 
-@pytest.mark.parametrize("name", STATES)
+@each("name", STATES)
 def test_F4_a_checkpoint_of_another_kind_is_not_resumed_from(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"state: {name}"])
 
 
-@pytest.mark.parametrize("name", METADATA)
+@each("name", METADATA)
 def test_F5_metadata_names_no_class_and_sets_no_limit(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"model: {name}"])
 
 
-@pytest.mark.parametrize("name", TENSORS)
+@each("name", TENSORS)
 def test_F5_tensors_of_other_types_are_refused(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"model: {name}"])
 
@@ -785,18 +786,18 @@ def test_F10_five_hundred_changes_of_each_kind_end_in_one_line(
     figures("hostile files with mutations", f"{len(outcomes)} read, 0 executed")
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@each("name", EXPERIMENTS)
 def test_F7_a_config_from_a_stranger_runs_nothing(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"experiment: {name}"])
     assert os.environ["HOME"] not in ran[f"experiment: {name}"].stderr
 
 
-@pytest.mark.parametrize("name", [*CONFIGS, "a pipe"])
+@each("name", [*CONFIGS, "a pipe"])
 def test_F7_the_config_of_a_run_runs_nothing(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"config.yaml: {name}"])
 
 
-@pytest.mark.parametrize("name", ARCHIVES)
+@each("name", ARCHIVES)
 def test_F8_an_archive_touches_nothing(ran: dict[str, Outcome], name: str) -> None:
     check(ran[f"archive: {name}"])
 

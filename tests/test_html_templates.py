@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from tests.marked import in_order, reversed_order, unmarked
 from transformer_cli.addons.documents.document import parse, translate_document
 
@@ -46,8 +46,8 @@ def test_code_of_a_template_stays_as_it_is_written(parts: list[tuple[str, str]])
     assert unmarked(translate_document(source, "html", in_order).text) == source
 
 
-@pytest.mark.parametrize(
-    ("source", "texts"),
+@each(
+    "source, texts",
     [
         ("<p>Hi <%= name %>, welcome</p>", ["Hi <%= name %>, welcome"]),
         ("<% if user.admin? %><p>Good day</p><% end %>", ["Good day"]),
@@ -64,7 +64,7 @@ def test_text_beside_code_is_translated(source: str, texts: list[str]) -> None:
     assert [unit.text for unit in parse(source, "html").units] == texts
 
 
-@pytest.mark.parametrize(
+@each(
     "element",
     [
         '<textarea placeholder="{}">a b</textarea>',
@@ -75,7 +75,7 @@ def test_text_beside_code_is_translated(source: str, texts: list[str]) -> None:
         '<code title="{}">a b</code>',
     ],
 )
-@pytest.mark.parametrize("around", ["{}", "<p>See {} here</p>", "<p>{} is it</p>", "<p translate=no>See {} here</p>"])
+@each("around", ["{}", "<p>See {} here</p>", "<p>{} is it</p>", "<p translate=no>See {} here</p>"])
 def test_attributes_of_elements_that_are_kept_are_texts(element: str, around: str) -> None:
     for mark_up, is_text in (("", True), (' translate="no"', False), (' class="x notranslate"', False)):
         source = around.format(element.replace('="{}"', f'="Good day"{mark_up}'))
@@ -92,8 +92,8 @@ def test_an_empty_element_that_is_not_translated_keeps_its_attributes() -> None:
     assert parse('<p class="notranslate"><img alt="A b"></p><img class="notranslate" alt="A b">', "html").units == ()
 
 
-@pytest.mark.parametrize(
-    ("written", "text"),
+@each(
+    "written, text",
     [
         # "Named character reference state" of HTML: https://html.spec.whatwg.org/multipage/parsing.html
         ("x&copy=2", "x&copy=2"),

@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from tests.contract import refused, run, tree
+from tests.each import each
 from tests.test_export import model_file
 from tests.test_hostile import Job, Outcome, check, run_child
 from tests.toy_huggingface import change_json, opus
@@ -324,7 +325,7 @@ def outcomes(good: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return dict(zip(jobs, found, strict=True))
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_a_hostile_folder_ends_in_one_line_and_executes_nothing(name: str, outcomes: dict[str, Outcome]) -> None:
     check(outcomes[name])
 

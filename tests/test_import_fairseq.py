@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.each import each
 from tests.forked import run
 from tests.judges import (
     LONGEST,
@@ -529,7 +530,7 @@ def test_fairseq_translates_the_same(tmp_path: Path, shared_data: Path, name: st
 SWITCHES = [name for name in _SUPPORTED if name not in ("activation_fn", "lang_tok_style")]
 
 
-@pytest.mark.parametrize("name", SWITCHES)
+@each("name", SWITCHES)
 def test_what_a_switch_turns_on_is_another_model(name: str) -> None:
     path = Path("model.pt")
     check_options(path, {name: False}, _SUPPORTED)

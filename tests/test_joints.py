@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,8 +58,8 @@ def test_texts_side_by_side_are_apart_for_the_model_and_stay_as_they_are_in_the_
         assert Counter(pieces) == Counter(map(marked, words))
 
 
-@pytest.mark.parametrize(
-    ("html", "text"),
+@each(
+    "html, text",
     [
         ("<b>H</b>ello", "Hello"),
         ("un<i>believ</i>able", "unbelievable"),
@@ -88,8 +87,8 @@ def test_letters_of_one_word_stay_together(html: str, text: str) -> None:
         assert unmarked(translate_document(html, "html", in_order).text) == html
 
 
-@pytest.mark.parametrize(
-    ("html", "texts"),
+@each(
+    "html, texts",
     [
         ("a dog<sup>[1]</sup><sup>[2]</sup>, you", ["a dog [1] [2], you"]),  # no sentence ends at a note
         ("a dog<sup>1</sup> sat", ["a dog 1 sat"]),
@@ -110,8 +109,8 @@ def test_what_is_no_word_is_apart(html: str, texts: list[str]) -> None:
     assert unmarked(translate_document(html, "html", in_order).text) == html
 
 
-@pytest.mark.parametrize(
-    ("format_name", "document", "texts"),
+@each(
+    "format_name, document, texts",
     [
         ("xml", "<p><my-em>H</my-em>ello<!-- x --> and<x:y/>more</p>", ["Hello and more"]),
         ("markdown", "[The soup](x)[The cake](y)\n", ["The soup", "The cake"]),

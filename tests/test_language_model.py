@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tests.contract import refused
 from tests.contract import run as tfm
+from tests.each import each
 from tests.forked import Ran
 from tests.toy_run import Died, metrics
 from tests.toy_run import model_file as translator_file
@@ -100,8 +101,8 @@ def test_rows_that_change_places_take_their_past_along(beam_size: int) -> None:
         torch.testing.assert_close(logits_RV[r], model(whole_1T)[0, -1])
 
 
-@pytest.mark.parametrize("norm", Norm)
-@pytest.mark.parametrize("activation", [Activation.relu, Activation.gelu])
+@each("norm", Norm)
+@each("activation", [Activation.relu, Activation.gelu])
 def test_torchs_layers_with_a_causal_mask_and_our_weights_give_our_logits(norm: Norm, activation: Activation) -> None:
     model = language_model(ModelConfig(**SIZES, norm=norm, activation=activation), size=V)
     for parameter in model.parameters():
@@ -306,8 +307,8 @@ def test_of_several_lines_those_that_are_too_long_are_named_by_their_numbers(fol
         assert b"lines 2, 4: longer than data.max_length=40 tokens" in ran.err, command
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
+@each(
+    "arguments, says",
     [
         (["score", "--checkpoint", "m", "--source", "text", "--translation", "text"], ["--translation", "language"]),
         (["score", "--checkpoint", "m", "--checkpoint", "m"], ["a second language model", "--checkpoint"]),

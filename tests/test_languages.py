@@ -52,7 +52,7 @@ ENGLISH = "the dog is not in the house and they were there for the day"
 DANISH = "hunden er ikke i huset og de var der hele dagen men jeg har den"
 
 
-@pytest.mark.parametrize("code", ["no", "nor", "nb", "nob_Latn", "nn-NO", "da", "dan"])
+@each("code", ["no", "nor", "nb", "nob_Latn", "nn-NO", "da", "dan"])
 def test_norwegian_reads_like_danish(code: str) -> None:
     assert reads_like([DANISH] * 20, code) is None
     assert reads_like([ENGLISH] * 20, code) == "en"
@@ -66,7 +66,7 @@ def test_names_are_of_codes_of_the_standard() -> None:
     assert {code for code in known if code not in NAMES} <= {"bo", "dz", "nb", "nn"}
 
 
-@pytest.mark.parametrize("target", ["de+de", "de+", "de++fr", "de+fr+de"])
+@each("target", ["de+de", "de+", "de++fr", "de+fr+de"])
 def test_several_target_languages_are_different_ones(target: str) -> None:
     with pytest.raises(ConfigError, match=r"^data\.target_lang=.*: must be different languages, joined by"):
         DataConfig(name="files", source_lang="en", target_lang=target, train=["a", "b"])

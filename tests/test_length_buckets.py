@@ -3,12 +3,12 @@
 from itertools import combinations, pairwise
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.each import each
 from transformer_cli.data.batching import Batch, Run
 from transformer_cli.data.length_buckets import MOST_BUCKETS, MULTIPLE, NEARLY_LEAST, bucketed, length_buckets
 from transformer_cli.models.attention import attend
@@ -82,8 +82,8 @@ def layouts(runs: list[Run], kernel: PackedKernel, device: torch.device = CPU) -
 MIXED = [Run(2, 3, 4), Run(1, 5, 1), Run(3, 30, 25), Run(1, 90, 60)]
 
 
-@pytest.mark.parametrize("kernel", [PackedKernel.buckets, PackedKernel.varlen])
-@pytest.mark.parametrize("way", ["encoder", "decoder", "cross"])
+@each("kernel", [PackedKernel.buckets, PackedKernel.varlen])
+@each("way", ["encoder", "decoder", "cross"])
 def test_every_kernel_gives_the_attention_of_one_call_for_each_length(kernel: PackedKernel, way: str) -> None:
     torch.manual_seed(0)
     side = {"encoder": (0, 0), "decoder": (1, 1), "cross": (1, 0)}[way]

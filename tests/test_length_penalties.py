@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from tests.toy_run import CPU, Died, config, model_file, prepared, run, sentences, sha256
 from transformer_cli import api
 from transformer_cli.config.compose import load_config
@@ -72,8 +73,8 @@ def tried(alpha: float, translations: list[str], references: list[str]) -> Tried
     return Tried(alpha, TranslationScores(1.0, {"bleu": score}, translations), seconds=alpha)
 
 
-@pytest.mark.parametrize(
-    ("n_right", "expected"),
+@each(
+    "n_right, expected",
     [
         ({0.6: 100, 1.0: 100, 1.4: 101}, 0.6),  # one line of 200 more is chance
         ({0.6: 100, 1.0: 140, 1.4: 141}, 1.0),  # forty are not
@@ -165,8 +166,8 @@ def test_other_values_for_a_finished_run_are_named(trained: Path, caplog: pytest
     assert (trained / "config.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
+@each(
+    "overrides, message",
     [
         (["decode=greedy"], r"decode\.search=greedy"),
         (["decode.beam_size=1"], r"decode\.beam_size=1"),

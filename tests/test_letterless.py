@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from tests.test_export import model_file
 from tests.test_model_file import packed
 from tests.toy_translator import toy_tokenizer, translator_of
@@ -32,17 +33,17 @@ LETTERLESS = ["123", "12:30", "!!!", "😀", "- - -", "3 + 4 = 7", "½ ²", "…
 WORDS = ["the cat", "a1", "é", "ж 3", "日本", "５", "١٢", "x² + 1"]
 
 
-@pytest.mark.parametrize("text", LETTERLESS)
+@each("text", LETTERLESS)
 def test_what_has_no_letter(text: str) -> None:
     assert not has_letters(text)
 
 
-@pytest.mark.parametrize("text", WORDS)
+@each("text", WORDS)
 def test_letters_and_digits_of_other_scripts_are_translated(text: str) -> None:
     assert has_letters(text)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [{}, {"n_best": 3}, {"search": "greedy", "beam_size": 1}, {"search": "mbr", "beam_size": 1, "n_samples": 2}],
 )
@@ -90,8 +91,8 @@ def test_a_prefix_or_a_term_asks_for_a_translation() -> None:
     assert [result.left_alone for result in results] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
+@each(
+    "text, parts",
     [
         ("Go! 😀", ["Go! 😀"]),
         ("3. Open it. 12! Close it.", ["3. Open it. 12!", "Close it."]),
@@ -103,8 +104,8 @@ def test_a_part_of_a_line_without_a_letter_is_not_translated_alone(text: str, pa
     assert sentences_of(text, "en") == parts
 
 
-@pytest.mark.parametrize(
-    ("pairs", "expected"),
+@each(
+    "pairs, expected",
     [
         ([("12 3", "a b")] * 50, True),
         ([("12 3", "12 3")] * 50, False),

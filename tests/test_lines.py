@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.data import compression, lines
 from transformer_cli.data.lines import Lines, TextInput, read_chunks, read_lines, read_stream, split_lines
 from transformer_cli.errors import DataError, EnvironmentFault
@@ -32,8 +33,8 @@ def texts(folder: Path, content: bytes) -> list[str]:
     return read_lines(written(folder, content)).texts
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
+@each(
+    "data, expected",
     [(b"", []), (b"\n", [b""]), (b"a", [b"a"]), (b"a\n", [b"a"]), (b"a\n\n", [b"a", b""]), (b"a\r\nb\r", [b"a", b"b"])],
 )
 def test_split_lines_counts_as_a_byte_reader_does(data: bytes, expected: list[bytes]) -> None:
@@ -276,8 +277,8 @@ def chunks(content: bytes, *, at_a_time: int = 1 << 20) -> list[bytes]:
     return list(read_chunks(source, "standard input"))
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
-@pytest.mark.parametrize(
+@each("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be"])
+@each(
     "text",
     [
         "Hi.\n",
@@ -285,7 +286,6 @@ def chunks(content: bytes, *, at_a_time: int = 1 << 20) -> list[bytes]:
         "猫は牛乳を飲んだ。\n彼女は椅子に座った。\n" * 40,
         "Кошка пила.\nДа.\n" * 9,
     ],
-    ids=["short", "German", "Japanese", "Russian"],
 )
 def test_C6_other_unicode_encodings_are_named_before_a_line_is_handed_out(encoding: str, text: str) -> None:
     says = rf"standard input: is {encoding[:6].upper()}.E, not UTF-8\. Convert it with `iconv -f UTF-"
@@ -303,7 +303,7 @@ class TwoBytes(io.BytesIO):
         return super().read1(min(2, size or 2))
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         "日本語の文です。\n".encode() * 600,
@@ -317,7 +317,6 @@ class TwoBytes(io.BytesIO):
         b"BZh, he said\n"[4:],
         b"7 zips\n%PDF\n",
     ],
-    ids=["Japanese", "cut", "a zero byte", "three", "Latin-1", "newlines", "zero bytes", "PK", "BZh", "PDF"],
 )
 def test_C7_what_only_looks_like_another_encoding_is_text(content: bytes) -> None:
     assert b"".join(chunks(content)) == content
@@ -327,8 +326,8 @@ def test_C7_what_only_looks_like_another_encoding_is_text(content: bytes) -> Non
 UNIT = b"\n\0\x01\x02abcdefghijkl"
 
 
-@pytest.mark.parametrize(
-    ("content", "encoding"),
+@each(
+    "content, encoding",
     [
         ("a plane with a number of its own: \U0010fffd\n".encode("utf-32-le"), "UTF-32LE"),
         ("a plane with a number of its own: \U0010fffd\n".encode("utf-32-be"), "UTF-32BE"),
@@ -342,10 +341,6 @@ UNIT = b"\n\0\x01\x02abcdefghijkl"
         (UNIT.replace(b"l", b"") * 10, None),  # 3 of 15, a fifth, but the newlines are out of step
         ("a short wкоротко".encode("utf-16-le"), "UTF-16LE"),  # 32 bytes are enough to judge by a share
         ((b"a\0" * 3 + b"ab" * 7) * 4, None),  # 3 of 10 in the odd places
-    ],
-    ids=[
-        *("32LE", "32BE", "16LE", "16BE", "two lines LE", "two lines BE", "one line"),
-        *("3 of 16", "7 of 32", "out of step", "half of 16", "3 of 10"),
     ],
 )
 def test_C6_what_gives_another_encoding_away(content: bytes, encoding: str | None) -> None:
@@ -361,8 +356,8 @@ def workbook(member: str) -> bytes:
     return packed.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
+@each(
+    "content, what",
     [
         (gzip.compress(b"text\n"), "gzip data, not text. Add .gz to its name, or unpack it first"),
         (workbook("notes.txt"), "a zip archive, not text. Unpack it first"),
@@ -370,7 +365,6 @@ def workbook(member: str) -> bytes:
         (workbook("word/document.xml"), "a Word document"),
         (b"%PDF-1.7\n%\xe2\xe3\n", "a PDF document, not text. Save its text as a plain text file in UTF-8"),
     ],
-    ids=["gzip", "zip", "xlsx", "docx", "pdf"],
 )
 def test_C6_documents_and_archives_are_named_before_a_line_is_handed_out(content: bytes, what: str) -> None:
     with pytest.raises(DataError, match=f"^standard input: is {what}"):

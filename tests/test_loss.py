@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.each import each
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
 
@@ -95,8 +96,8 @@ def test_a_second_backward_is_refused_not_wrong() -> None:
         (2 * loss).backward()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@each("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@each("smoothing", [0.0, 0.1])
 def test_for_a_compiler_loss_and_gradient_are_the_same(smoothing: float, dtype: torch.dtype) -> None:
     logits_KV, targets_K = random_logits(50, 300)
     expected_KV, given_KV = (logits_KV.to(dtype).requires_grad_() for _ in range(2))

@@ -30,8 +30,8 @@ def reversed_text(markdown: str) -> str:
 # ---- Blocks
 
 
-@pytest.mark.parametrize(
-    ("markdown", "texts"),
+@each(
+    "markdown, texts",
     [
         ("# Install\n    pip install a\n", ["Install"]),
         ("1.     no code here\n\n   Text\n", ["Text"]),
@@ -51,8 +51,8 @@ def test_code_lists_quotes_and_html_are_where_commonmark_has_them(markdown: str,
     assert texts_of(markdown) == texts
 
 
-@pytest.mark.parametrize(
-    ("markdown", "expected"),
+@each(
+    "markdown, expected",
     [
         (":::warning\nThe ice is thin.\n:::\n", ":::warning\nTHIN. IS ICE tHE\n:::\n"),
         ("Text\n::: {.note}\nMore\n:::\nEnd\n", "tEXT\n::: {.note}\nmORE\n:::\neND\n"),
@@ -136,8 +136,8 @@ def test_punctuation_after_a_link_with_code_of_several_words_stays_after_it() ->
 # ---- Marks beside other characters
 
 
-@pytest.mark.parametrize(
-    ("markdown", "answer", "alignment"),
+@each(
+    "markdown, answer, alignment",
     [
         ("See **it** now", "«it!»now", [(1, 0)]),
         ("One *two* three", "(two)three", [(1, 0)]),
@@ -179,7 +179,7 @@ class Ended(Exception):
     pass
 
 
-@pytest.mark.parametrize("part", ["[", "![", "^[", "[a](b) ", "*a* ", "<b>a</b> ", "[[a]] ", "`a` ", "a\n"])
+@each("part", ["[", "![", "^[", "[a](b) ", "*a* ", "<b>a</b> ", "[[a]] ", "`a` ", "a\n"])
 def test_the_deadline_is_checked_within_one_block(part: str) -> None:
     n_calls = 0
 

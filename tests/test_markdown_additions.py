@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests.each import each
 from tests.test_commonmark import Part, parts, swapped, swapped_and_reversed, swapped_words, without_order
 from tests.test_markdown import reversed_text, texts_of, with_tables
@@ -88,8 +86,8 @@ def is_whole_tag(line: str) -> bool:
     return re.fullmatch(r"\s*\{(?:[%:/]|\{[<%]).*\}\s*", line) is not None
 
 
-@pytest.mark.parametrize(
-    ("markdown", "expected"),
+@each(
+    "markdown, expected",
     [
         ("# One two {#a-b}\n", "# TWO oNE {#a-b}\n"),
         ("## One two {: .a } ##\n", "## TWO oNE {: .a } ##\n"),
@@ -113,7 +111,7 @@ def test_private_characters_are_text() -> None:
     assert translate_document(markdown, "markdown", swapped).text == markdown.replace("A", "a").replace("cat", "CAT")
 
 
-@pytest.mark.parametrize("part", ["{{", "{%", "{% raw %}", "{% raw %}\n\n", "{:", "{{< ", "{% highlight a %}\n", "{ "])
+@each("part", ["{{", "{%", "{% raw %}", "{% raw %}\n\n", "{:", "{{< ", "{% highlight a %}\n", "{ "])
 def test_long_text_of_tags_without_an_end_is_read(part: str) -> None:
     markdown = part * (20_000 // len(part))
     assert translate_document(markdown, "markdown", echo).text == markdown
@@ -170,8 +168,8 @@ def test_the_title_of_a_container_does_not_end_its_bracket() -> None:
 # ---- HTML within a text
 
 
-@pytest.mark.parametrize(
-    ("markdown", "expected"),
+@each(
+    "markdown, expected",
     [
         ('One <span translate="no">Acme Corp</span> two\n', 'TWO <span translate="no">Acme Corp</span> oNE\n'),
         ('*One <b class="x notranslate">Two</b>* three\n', 'THREE *<b class="x notranslate">Two</b> oNE*\n'),

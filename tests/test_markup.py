@@ -53,8 +53,8 @@ def texts_of(document: str, format_name: str) -> list[str]:
 # ---- Which texts are translated
 
 
-@pytest.mark.parametrize(
-    ("html", "texts"),
+@each(
+    "html, texts",
     [
         ("<p>A cat<p>A <b>dog</b>\n sat.", ["A cat", "A dog sat."]),
         ("<ul><li>one<li>two <ul><li>three</ul></ul>", ["one", "two", "three"]),
@@ -74,8 +74,8 @@ def test_the_texts_of_html(html: str, texts: list[str]) -> None:
     assert texts_of(html, "html") == texts
 
 
-@pytest.mark.parametrize(
-    ("xml", "texts"),
+@each(
+    "xml, texts",
     [
         ("<a><b>One <i>two</i> three</b><c>four</c></a>", ["One two three", "four"]),
         ("<?xml version='1.0'?><!DOCTYPE a [<!ENTITY e 'no'>]><a x='no'>yes &e; &#x41;&lt;</a>", ["yes &e; A<"]),
@@ -87,8 +87,8 @@ def test_the_texts_of_xml(xml: str, texts: list[str]) -> None:
     assert texts_of(xml, "xml") == texts
 
 
-@pytest.mark.parametrize(
-    ("markdown", "texts"),
+@each(
+    "markdown, texts",
     [
         ("# A *cat* #\n\nTwo\nlines.\n\nSetext\n===\n", ["A cat", "Two lines.", "Setext"]),
         (
@@ -182,8 +182,8 @@ def test_gettext_accepts_the_messages(tmp_path: Path) -> None:
 RED_CAR = answering(the=("la voiture rouge.", "0-0 2-1 1-2"))
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
+@each(
+    "source, expected",
     [
         ("The <b>red</b> car.", "la voiture <b>rouge</b>."),
         ("The <b>red</b> <i>car</i>.", "la <i>voiture</i> <b>rouge</b>."),
@@ -258,8 +258,8 @@ def test_tags_that_go_on_in_another_text_keep_their_order() -> None:
     assert found.index("</i>") < found.index("</b>")
 
 
-@pytest.mark.parametrize(
-    ("format_name", "text", "expected"),
+@each(
+    "format_name, text, expected",
     [
         ("html", "<p title='a'>x", "<p title='\"&#39;&lt;&amp;'>\"'&lt;&amp;"),
         ("html", "<img alt=a>", '<img alt="&quot;\'&lt;&amp;">'),
@@ -273,7 +273,7 @@ def test_a_translation_is_escaped(format_name: str, text: str, expected: str) ->
     assert translate_document(text, format_name, lambda texts: [translated("\"'<&") for _ in texts]).text == expected
 
 
-@pytest.mark.parametrize("answer", ["*a* [b](c)", "# a", "- a", "1. a", "> a", "a `b` <b> ~~c~~", "_a_ \\* &amp;"])
+@each("answer", ["*a* [b](c)", "# a", "- a", "1. a", "> a", "a `b` <b> ~~c~~", "_a_ \\* &amp;"])
 def test_a_translation_never_becomes_markup_of_markdown(answer: str) -> None:
     found = translate_document("x\n", "markdown", lambda texts: [translated(answer) for _ in texts]).text
     assert texts_of(found, "markdown") == [answer]
@@ -302,8 +302,8 @@ def damaging(**replacements: str) -> Translate:
     return translate
 
 
-@pytest.mark.parametrize(
-    ("translate", "flags"),
+@each(
+    "translate, flags",
     [
         (damaging(), {}),
         (damaging(name="{ name }"), {"placeholders_repaired": 1}),
@@ -363,8 +363,8 @@ def test_code_within_text_is_kept_with_its_tags() -> None:
     assert found == "<p>value a as <kbd>a</kbd> or <code class='x'>a &lt; <i>b</i></code> Set</p>"
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "lost"),
+@each(
+    "source, target, lost",
     [
         ("1,000.5 in 1984", "1984: 1.000,5", []),
         ("1,000 and 12", "1 000 und 12", []),
@@ -449,8 +449,8 @@ def test_entities_are_never_expanded() -> None:
     assert ElementTree.fromstring(found).text == "two aaaaaaaa One"
 
 
-@pytest.mark.parametrize(
-    ("format_name", "text", "encoding"),
+@each(
+    "format_name, text, encoding",
     [
         ("html", "<meta charset=latin1>", "latin1"),
         ("html", '<META http-equiv=x content="text/html; charset=UTF-8">', None),

@@ -1,7 +1,6 @@
 """The check of a deadline while a document is read: within a long text, too, and not only between two."""
 
-import pytest
-
+from tests.each import each
 from tests.marked import in_order
 from transformer_cli.addons.documents.document import translate_documents
 
@@ -14,7 +13,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("format_name", LONG)
+@each("format_name", LONG)
 def test_a_deadline_is_checked_while_one_text_is_read(format_name: str) -> None:
     calls: list[int] = []
     translate_documents([LONG[format_name]], format_name, in_order, on_unit=calls.append)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.each import each
 from transformer_cli.addons.documents.document import parse
 from transformer_cli.addons.documents.placement import (
     _OTHER_COST,
@@ -22,8 +23,8 @@ from transformer_cli.addons.documents.placement import (
 from transformer_cli.addons.documents.units import Unit
 
 
-@pytest.mark.parametrize(
-    ("word", "core"),
+@each(
+    "word, core",
     [("a", "a"), ("«a»,", "a"), ("_a_b_", "_a_b_"), ("(_x", "_x"), ("__", "__"), ("don't!", "don't"), ("3.", "3")],
 )
 def test_the_core_of_a_word_is_from_its_first_to_its_last_letter_digit_or_underscore(word: str, core: str) -> None:
@@ -93,8 +94,8 @@ def unit_of(html: str) -> Unit:
     return unit
 
 
-@pytest.mark.parametrize(
-    ("translation", "links", "taken", "claimed", "expected"),
+@each(
+    "translation, links, taken, claimed, expected",
     [
         ("x y z", [(0, 0), (2, 2)], [], set(), "y"),
         ("x y z", [(0, 0), (2, 2)], [(1, 2)], set(), "x"),
@@ -128,8 +129,8 @@ def placed(html: str, translation: str, links: Sequence[Span]) -> list[tuple[str
     return [("".join(unit.tags[i].parts).strip(), boundary) for boundary, i in place(unit, aligned).marks]
 
 
-@pytest.mark.parametrize(
-    ("html", "links", "expected"),
+@each(
+    "html, links, expected",
     [
         ("a <img> b", [(0, 0), (1, 1)], [("<img>", 1)]),
         ("a <i></i><img> b", [(0, 1), (1, 0)], [("<i>", 0), ("</i>", 0), ("<img>", 0)]),

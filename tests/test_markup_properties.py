@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.addons.documents.document import translate_document
 from transformer_cli.addons.documents.formats import formats
 from transformer_cli.decoding.results import Candidate, Translated
@@ -197,7 +197,7 @@ def test_no_document_and_no_translation_is_an_error(soup: str, format_name: str,
     assert is_catalogue or not refusal
 
 
-@pytest.mark.parametrize("format_name", sorted(formats()))
+@each("format_name", sorted(formats()))
 def test_the_translator_is_called_with_all_texts_at_once(format_name: str) -> None:
     calls = []
 

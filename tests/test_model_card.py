@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.each import each
 from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from transformer_cli import languages
@@ -147,7 +148,7 @@ def test_a_bar_in_a_name_stays_in_its_cell() -> None:
     assert r"| corpus | a\|b |" in card(facts(odd))
 
 
-@pytest.mark.parametrize("program", ["ctranslate2", "huggingface", "onnx", "argos", "marian", None])
+@each("program", ["ctranslate2", "huggingface", "onnx", "argos", "marian", None])
 def test_every_format_has_a_card(program: str | None) -> None:
     given = facts(described(), "x")
     del given["program"]
@@ -183,7 +184,7 @@ def test_names_of_languages() -> None:
     assert all(len(code) == 2 and name[0].isupper() for code, name in languages.NAMES.items())
 
 
-@pytest.mark.parametrize("tags", [None, 7, {}, [3]])
+@each("tags", [None, 7, {}, [3]])
 def test_tags_that_are_none_do_no_harm(tags: Any) -> None:
     text = card(facts(described(), "ctranslate2", tags=tags))
     assert ("begins with its tags" in text) == (tags == [3])

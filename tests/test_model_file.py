@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from tests.each import each
 from tests.toy_run import CPU, model_file, packed, tokenizer
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import ModelFile, read_model, serialise, unpack_model, write_model
@@ -108,7 +109,7 @@ def test_no_changed_byte_is_ever_loaded() -> None:
             unpack_model(bytes(changed), Path("m.safetensors"))
 
 
-@pytest.mark.parametrize("kept", [0, 7, 8, 100, -1])
+@each("kept", [0, 7, 8, 100, -1])
 def test_a_file_cut_short_is_refused(kept: int) -> None:
     with pytest.raises(CheckpointError, match=r"cut short|damaged"):
         unpack_model(packed(model_file())[:kept], Path("m"))
@@ -164,8 +165,8 @@ def test_what_is_no_model_file_is_refused_and_never_run(
     assert not Path("exploded").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
+@each(
+    "change, reason",
     [
         (lambda m: m.update(format=2, needs="9.9"), r"written in format 2, needs tfm >= 9\.9; .* Install that"),
         (lambda m: m["config"].update(d_modle=3), "d_modle: unknown key"),

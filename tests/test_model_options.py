@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tests import toy_run
+from tests.each import each
 from tests.test_cuda_graphs import numbers, replaying
 from tests.test_export import model_file
 from tests.test_marian import AS_MARIAN
@@ -57,8 +58,8 @@ def dependence(layer: Any, length: int, **options: Any) -> Tensor:
     return gradient_LLD.abs().amax(-1) > 0
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("window", [1, 2, 3, 4, 7])
+@each("causal", [False, True])
+@each("window", [1, 2, 3, 4, 7])
 def test_a_position_depends_on_its_neighbourhood_and_on_nothing_else(window: int, causal: bool) -> None:
     torch.manual_seed(0)
     layer = SelfAttention(16, 4, d_k=4, d_v=4, dropout=0.0, bias=True, window=window).double()
@@ -129,8 +130,8 @@ SEARCHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("config", [RESTRICTED, ROTARY], ids=["sinusoidal", "rotary"])
-@pytest.mark.parametrize("name", SEARCHES)
+@each("config", [RESTRICTED, ROTARY])
+@each("name", SEARCHES)
 def test_the_score_of_a_search_with_a_cache_is_that_of_a_pass_without(name: str, config: ModelConfig) -> None:
     plain = random_model(toy_tokenizer(), dtype=torch.float64, seed=2)
     restricted = random_model(toy_tokenizer(), config=config, dtype=torch.float64)
@@ -241,7 +242,7 @@ def test_the_width_of_the_model_is_no_narrow_width() -> None:
 TIED = {Tying.three_way: (1, 1), Tying.decoder: (2, 1), Tying.source_target: (1, 0), Tying.none: (2, 0)}
 
 
-@pytest.mark.parametrize("tying", Tying)
+@each("tying", Tying)
 def test_one_projection_in_for_each_embedding_and_one_out_for_a_tied_output(tying: Tying) -> None:
     model = toy_model(tie_embeddings=tying, d_embedding=6)
     names = [name.removesuffix(".weight").split(".") for name in model.state_dict() if ".project_" in name]
@@ -268,7 +269,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("changes", OPTIONS.values(), ids=OPTIONS)
+@each("changes", OPTIONS.values())
 def test_every_parameter_has_a_gradient(changes: dict[str, Any]) -> None:
     model = toy_model(**changes)
     model(*toy_pair()).square().sum().backward()

@@ -81,7 +81,7 @@ def test_a_mutant_has_one_small_fault(mutants: ModuleType, source: str, wanted: 
     assert mutated(mutants, source) == wanted
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         '"""1 < 2"""',
@@ -139,8 +139,8 @@ def test_the_shares_of_packages_are_those_of_the_largest_remainder(mutants: Modu
 # ---- Which tests concern a line
 
 
-@pytest.mark.parametrize(
-    ("module", "file"),
+@each(
+    "module, file",
     [
         ("data/cache.py", "tests/test_batching.py"),  # which imports it
         ("addons/serving/gate.py", "tests/test_serve_operation.py"),

@@ -8,6 +8,7 @@ import pytest
 
 from tests import forked
 from tests.contract import error_line, run
+from tests.each import each
 from tests.toy_run import config, run_until
 from tests.toy_run import run as train
 from transformer_cli.command import COMMANDS
@@ -48,13 +49,13 @@ def test_every_command_with_a_model_is_in_the_table() -> None:
     }
 
 
-@pytest.mark.parametrize("command", ARGUMENTS)
+@each("command", ARGUMENTS)
 def test_no_command_takes_a_run_that_trains_unless_it_is_named(unfinished: Path, command: str) -> None:
     says = ["runs: no run is finished. runs/ft is unfinished, step 6 of 12", "--checkpoint runs/ft"]
     error_line(forked.run([command, *ARGUMENTS[command]], unfinished), code=4, says=says)
 
 
-@pytest.mark.parametrize("command", ARGUMENTS)
+@each("command", ARGUMENTS)
 def test_every_command_looks_for_a_run_in_the_folder_that_it_is_given(unfinished: Path, command: str) -> None:
     start = forked.run if command == "serve" else run  # which leaves its socket to the end of its process
     ran = start([command, *ARGUMENTS[command], "runs=elsewhere"], unfinished)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.addons.interop.text import compiled
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.extend_vocabulary import extended, new_pieces
@@ -81,8 +82,8 @@ def test_a_text_comes_out_as_it_was_typed(text: str) -> None:
     assert back(trained(text), text) == text
 
 
-@pytest.mark.parametrize(
-    ("known", "form"),
+@each(
+    "known, form",
     [
         ("\u0986\u09ae\u09b0\u09be \u09aa\u09dc\u09bf", "NFC"),
         ("\u0958\u0932\u092e", "NFC"),
@@ -170,9 +171,7 @@ def test_exported_vocabularies_hold_the_spelling() -> None:
 # ---- Format characters
 
 
-@pytest.mark.parametrize(
-    "sign", list("\u00ad\u200b\u200c\u200d\u200e\u200f\u202e\u2060\u2066\ufeff\U000e0041"), ids=ascii
-)
+@each("sign", list("\u00ad\u200b\u200c\u200d\u200e\u200f\u202e\u2060\u2066\ufeff\U000e0041"))
 def test_format_characters_change_no_token(sign: str) -> None:
     tokenizer = trained("the soup is hot", "soup the hot")
     text = f"{sign}the so{sign}up{sign} is {sign}hot{sign}"
@@ -193,7 +192,7 @@ READ = {
 }
 
 
-@pytest.mark.parametrize(("typed", "known"), READ.items(), ids=ascii)
+@each("typed, known", READ.items())
 def test_a_mark_that_the_vocabulary_lacks_is_read_as_the_one_it_has(typed: str, known: str) -> None:
     lines = ('it\'s so "so" - so-so...', "fish AB ab")
     for has_bytes in (False, True):

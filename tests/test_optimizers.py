@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.conftest import slow
+from tests.each import each
 from tests.test_diverging import break_loss, states
 from tests.toy_run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
 from transformer_cli.addons.classification.classifier import Classifier
@@ -104,7 +105,7 @@ def test_muon_leaves_biases_to_adamw() -> None:
     assert (subjects["muon"].weight - subjects["adamw"].weight).abs().min() > 0
 
 
-@pytest.mark.parametrize("tying", list(Tying))
+@each("tying", list(Tying))
 def test_muon_takes_every_matrix_between_the_layers_and_no_embedding(tying: Tying) -> None:
     settings = config(model=replace(MODEL, tie_embeddings=tying), optimizer="muon")
     trainer = Trainer(settings, tokenizers(), CPU)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from tests.test_training import score_as
 from tests.toy_run import CPU, config, metrics, prepared, run, sentences, tokenizer, tokenizers, train, tree
 from transformer_cli.config.decode import DecodeConfig
@@ -159,8 +160,8 @@ def ranked_by(settings: TrainConfig) -> dict[str, Any]:
     return make_validator(settings, prepared(), CPU).ranked_by()
 
 
-@pytest.mark.parametrize(
-    ("key", "changed"),
+@each(
+    "key, changed",
     [
         ("train.eval_lines", config(eval_lines=3)),
         ("decode", replace(config(), decode=DecodeConfig(search="beam", beam_size=2))),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tests.conftest import ROOT
 from tests.contract import refused
+from tests.each import each
 from tests.test_generate import going_on
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, tokenizers
 from tests.toy_translator import GREEDY, SAMPLE, random_model, sentences, texts, toy_tokenizer, translator_of
@@ -136,7 +137,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize("error", SAID, ids=lambda error: str(error)[:30])
+@each("error", SAID)
 def test_B8_whatever_library_says_it_a_memory_that_is_too_small_is_recognised(error: Exception) -> None:
     assert is_out_of_memory(error)
 

@@ -10,6 +10,7 @@ import pytest
 import sentencepiece
 
 from tests.contract import run
+from tests.each import each
 from tests.test_prepare import SOURCES, TARGETS, config, ids_of, prepared_folders, texts, write
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.data.own_vocabulary import own_tokenizers
@@ -181,8 +182,8 @@ def test_a_damaged_model_is_refused_or_read_as_sentencepiece_reads_it(config: Da
         assert source_of(with_model(config, content)).encode(LINES) == theirs.encode(LINES)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@each(
+    "options, message",
     [
         ({"model": "a", "joint": False}, "do not fit. Name two models"),
         ({"model": ["a", "b"]}, "do not fit. Add data.tokenizer.joint=false"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from tests.each import each
 from transformer_cli.data.encoding import Encoded
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.subword_nmt import SubwordNmt
@@ -100,7 +101,7 @@ def test_bytes_are_read_back_as_they_were_written() -> None:
     assert Tokenizer(tokenizer.to_bytes()).encode(["A  CAT"]) == Tokenizer(packed().to_bytes()).encode(["a cat"])
 
 
-@pytest.mark.parametrize(
+@each(
     "damage",
     [
         lambda content: content[:40],

@@ -15,6 +15,7 @@ import torch
 
 from tests import toy_run
 from tests.conftest import slow
+from tests.each import each
 from tests.test_classify_command import TRANSLATOR
 from tests.toy_classifier import SIZES, random_model, toy_tokenizer, written
 from tests.toy_pairs import LABELS, PAIR_OVERRIDES, pair_file, pair_model, pair_table, write_pairs
@@ -137,8 +138,8 @@ def test_pooling_by_segments_is_what_a_hand_computation_gives() -> None:
     assert pool_segments(x_BSD, PaddedLayout(4, mask[:, None, None, :]), segment_BS).tolist() == expected
 
 
-@pytest.mark.parametrize("pooling", Pooling)
-@pytest.mark.parametrize("kernel", PackedKernel)
+@each("pooling", Pooling)
+@each("kernel", PackedKernel)
 def test_packed_pairs_are_classified_as_padded_ones_and_as_each_alone(pooling: Pooling, kernel: PackedKernel) -> None:
     model = pair_model(pooling).double()
     ids = [delimited_pair(*pair, TOKENIZER, max_length=20) for pair in PAIRS]
@@ -237,8 +238,8 @@ def test_a_third_column_that_is_not_selected_is_pointed_at(tmp_path: Path, caplo
     assert "columns" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("overrides", "printed"),
+@each(
+    "overrides, printed",
     [
         (["data=pairs", "model.pooling=mean", "model.n_segments=1"], "model.n_segments=1: data=pairs holds pairs"),
         (["data=labels", "data.columns=[0,1]", "model.n_segments=2"], "holds no pairs of texts"),

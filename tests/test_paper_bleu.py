@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from transformer_cli.addons.metrics.paper_bleu import (
     compound_split_bleu,
     lowercased_tokens,
@@ -38,8 +39,8 @@ def multi_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
     return 100 * brevity * math.prod(m / t for m, t in zip(matches, totals, strict=True)) ** 0.25
 
 
-@pytest.mark.parametrize(
-    ("tokens", "split"),
+@each(
+    "tokens, split",
     [
         ("rich-text format", "rich ##AT##-##AT## text format"),  # the example of get_ende_bleu.sh
         ("ab-cd-ef", "ab ##AT##-##AT## cd ##AT##-##AT## ef"),
@@ -103,8 +104,8 @@ def test_the_nearest_reference_length_counts_and_the_shorter_of_two() -> None:
     assert compound_split_bleu(line, [longer_by_two, shorter_by_two]).value == pytest.approx(100)
 
 
-@pytest.mark.parametrize("n_references", [1, 3])
-@pytest.mark.parametrize("seed", range(5))
+@each("n_references", [1, 3])
+@each("seed", range(5))
 def test_both_measures_agree_with_multi_bleu_written_from_its_definition(seed: int, n_references: int) -> None:
     chance = random.Random(seed)
     streams = [

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.each import each
 from tests.test_export import model_file
 from transformer_cli.addons.interop.parts import part_names, parts_of, weights_from_parts
 from transformer_cli.config.model import Activation, Norm, NormKind, Positions, Tying
@@ -19,7 +20,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("changes", KINDS.values(), ids=KINDS.keys())
+@each("changes", KINDS.values())
 def test_weights_made_of_the_parts_are_the_weights(changes: dict[str, Any]) -> None:
     model = model_file(**changes)
     parts = parts_of(model)

@@ -80,7 +80,7 @@ def test_of_any_text_they_are_parts_that_do_not_overlap(text: str) -> None:
         last = one.end
 
 
-@pytest.mark.parametrize("after", [".", ",", "!?", "...", ")", "”", "»", "'", "。", "、", "…", "}", "]"])
+@each("after", [".", ",", "!?", "...", ")", "”", "»", "'", "。", "、", "…", "}", "]"])
 def test_punctuation_after_a_url_is_not_part_of_it(after: str) -> None:
     assert found(f"siehe https://example.com/a{after} Und dann") == ["https://example.com/a"]
 
@@ -94,8 +94,8 @@ def test_a_bracket_that_a_url_opens_is_part_of_it_and_one_of_the_text_is_not() -
     assert found('<a href="https://example.com/a">here</a>') == ["https://example.com/a"]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("请访问https://example.com/page查看详情", "https://example.com/page"),
         ("请访问https://example.com，谢谢", "https://example.com"),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from tests.each import each
 from tests.toy_translator import engine_of, replace_search, toy_tokenizer, translator_of
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.placement import Placement, Translation
@@ -47,8 +48,8 @@ def translation(text: str, links: Sequence[int], tokenizer: Tokenizer) -> Transl
     return Translation(numbers(text, tokenizer)[0], attention(text, links, tokenizer))
 
 
-@pytest.mark.parametrize(
-    ("text", "links", "is_misplaced"),
+@each(
+    "text, links, is_misplaced",
     [
         ("the woman drank milk", [1, 1, 2, 3], False),  # an article attends to its noun, too
         ("a pretty woman drank milk", [1, 1, 1, 2, 3], False),
@@ -68,8 +69,8 @@ def test_attention_tells_whether_a_term_is_in_its_place(
     assert placement.misplaced([WOMAN], translation(text, links, tokenizer)) == ((WOMAN,) if is_misplaced else ())
 
 
-@pytest.mark.parametrize(
-    ("text", "phrase", "options", "expected"),
+@each(
+    "text, phrase, options, expected",
     [
         ("The cat, a cat", "cat", {}, [(4, 7), (11, 14)]),
         ("hot dogs", "hot dog", {}, []),

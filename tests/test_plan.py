@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import slow
+from tests.each import each
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
 from transformer_cli.commands.train.run import _next
 from transformer_cli.config.compose import load_config
@@ -159,8 +160,8 @@ def test_steps_that_end_a_run_before_its_epochs_are_told() -> None:
     assert limited(alone, epoch).train.max_steps == 10 * per_epoch
 
 
-@pytest.mark.parametrize(
-    ("overrides", "warned"),
+@each(
+    "overrides, warned",
     [
         (["train.max_steps=4"], ["the run ends after 4 updates, while the learning rate rises until update 512"]),
         (["train.max_steps=4", "schedule.warmup_steps=9"], ["schedule.warmup_steps=9: the run ends after 4 updates"]),
@@ -178,8 +179,8 @@ def test_a_warning_names_what_the_user_has_set_and_not_what_was_chosen(overrides
     assert all(what.startswith(begins) for what, begins in zip(found, warned, strict=True)), found
 
 
-@pytest.mark.parametrize(
-    ("overrides", "is_told"),
+@each(
+    "overrides, is_told",
     [
         (["train.rdrop=5"], False),
         (["train.rdrop=5", "model.dropout=0"], True),
@@ -303,7 +304,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "check"), ODD)
+@each("settings, check", ODD)
 def test_doctor_warns_of_a_plan_that_nobody_wants(settings: dict[str, Any], check: str) -> None:
     odd = config(**{"eval_every": 1, **settings})
     report = Report()

@@ -76,7 +76,7 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize(("source", "expected"), list(LAYOUTS.values()), ids=list(LAYOUTS))
+@each("source, expected", list(LAYOUTS.values()))
 def test_strings_may_stand_anywhere_and_nothing_else_changes(source: str, expected: str) -> None:
     newline = "\r\n" if "\r" in source else "\n"
     assert translated(source) == f"#, fuzzy{newline}{expected}"
@@ -93,7 +93,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("message", KEPT)
+@each("message", KEPT)
 def test_what_is_translated_or_obsolete_stays(message: str) -> None:
     assert translated(message) == message
 
@@ -121,7 +121,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "says"), WRONG)
+@each("text, line, says", WRONG)
 def test_what_is_no_catalogue_is_refused_with_its_line(text: str, line: int, says: str) -> None:
     with pytest.raises(DataError) as caught:
         parse(text, "po", "fr.po")
@@ -201,8 +201,8 @@ def test_gettext_reads_the_same_messages(polib: ModuleType) -> None:
 # ---- Plural forms
 
 
-@pytest.mark.parametrize(
-    ("forms", "singular", "expected"),
+@each(
+    "forms, singular, expected",
     [
         (1, "%d cat", ["Cats"]),
         (2, "%d cat", ["cat", "Cats"]),
@@ -259,7 +259,7 @@ PLACEHOLDERS = [
 ]
 
 
-@pytest.mark.parametrize(("flag", "text", "kept"), PLACEHOLDERS)
+@each("flag, text, kept", PLACEHOLDERS)
 def test_variables_are_kept_by_the_flags_of_a_message(flag: str, text: str, kept: list[str]) -> None:
     source = catalogue((f"#, {flag}\n" if flag else "") + f'msgid "{text}"\nmsgstr ""\n')
     for translate in (in_order, reversed_order, lossy):
@@ -277,7 +277,7 @@ def test_the_origin_of_a_catalogue_stands_for_flags(header: str) -> None:
     assert "%2" in string
 
 
-@pytest.mark.parametrize("flag", ["", "#, c-format\n", "#, python-format\n", "#, no-c-format\n"])
+@each("flag", ["", "#, c-format\n", "#, python-format\n", "#, no-c-format\n"])
 def test_a_percentage_is_text(flag: str) -> None:
     assert strings(translated(f'{flag}msgid "We are 100 % sure of 50 % of it"\nmsgstr ""\n')) == [
         " ".join(map(marked, ["We", "are", "100", "%", "sure", "of", "50", "%", "of", "it"]))

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.each import each
 from tests.toy_run import CPU, MODEL, config, prepared, run, tokenizers
 from transformer_cli.config.model import NormKind
 from transformer_cli.config.train import Precision
@@ -86,10 +87,8 @@ def loss_and_gradient(trainer: Trainer) -> tuple[float, Tensor]:
     return loss.item() / batch.n_target_tokens, torch.cat(gradients)
 
 
-@pytest.mark.parametrize(
-    ("precision", "loss_error", "angle"), [(Precision.fp32, 1e-6, 1e-3), (Precision.bf16, 1e-3, 0.03)]
-)
-@pytest.mark.parametrize("n_layers", [1, 6])
+@each("precision, loss_error, angle", [(Precision.fp32, 1e-6, 1e-3), (Precision.bf16, 1e-3, 0.03)])
+@each("n_layers", [1, 6])
 def test_the_loss_and_its_gradient_are_near_those_in_float64(
     precision: Precision, loss_error: float, angle: float, n_layers: int
 ) -> None:

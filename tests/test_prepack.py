@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from tests.each import each
 from tests.test_transformer import VARIANTS, toy_model, toy_pair
 from tests.toy_translator import toy_tokenizer, translator_of
 from transformer_cli.config.decode import Quantize
@@ -42,8 +43,8 @@ def test_prepacking_changes_nothing_in_the_model_and_shares_its_embeddings() -> 
     assert model.output_embedding.as_output is None
 
 
-@pytest.mark.parametrize("has_bias", [True, False])
-@pytest.mark.parametrize("n_rows", [1, 5, 200])
+@each("has_bias", [True, False])
+@each("n_rows", [1, 5, 200])
 def test_a_prepacked_product_is_the_product(n_rows: int, has_bias: bool) -> None:
     torch.manual_seed(n_rows)
     x_LK, weight_NK, bias_N = torch.randn(n_rows, 48), torch.randn(33, 48), torch.randn(33) if has_bias else None

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.each import each
 from tests.toy_run import append
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, TokenizerConfig
@@ -826,8 +827,8 @@ def test_bidirectional_training_text_is_the_pairs_and_the_pairs_exchanged(config
     assert sorted(found) == sorted([*zip(sources, targets, strict=True), *zip(targets, sources, strict=True)])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ({"tokenizer": TokenizerConfig(joint=False)}, r"does not go with data\.tokenizer\.joint=false"),
         ({"tags": ["<2de>"]}, r"does not go with data\.tags=\['<2de>'\]"),

@@ -132,8 +132,8 @@ def ends_of_words(text: str) -> set[int]:
     return ends
 
 
-@pytest.mark.parametrize(
-    ("format_name", "source", "read"),
+@each(
+    "format_name, source, read",
     [
         ("html", "<p>Please run<code> make </code>now</p>", "Please run make now"),
         ("html", '<p>Ask <span class="notranslate">Acme Corp </span>people</p>', "Ask Acme Corp people"),
@@ -154,8 +154,8 @@ def test_a_word_behind_code_of_several_words_is_not_cut() -> None:
     assert re.search(r"<u>quick\w*</u>", found)
 
 
-@pytest.mark.parametrize("translate", [in_order, reversed_order])
-@pytest.mark.parametrize(
+@each("translate", [in_order, reversed_order])
+@each(
     "code",
     [
         "<kbd>Ctrl</kbd><kbd>C</kbd>",

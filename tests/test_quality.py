@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from transformer_cli.decoding.quality import copied, repeats_itself
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("very very very good", False),
         ("very very very very good", True),
@@ -37,8 +38,8 @@ def test_what_its_source_repeats_a_translation_may_repeat() -> None:
     assert not repeats_itself("ha ha ha ha ha", "hi hi hi hi hi")
 
 
-@pytest.mark.parametrize(
-    ("source", "text", "expected"),
+@each(
+    "source, text, expected",
     [
         ("A man in a hat sleeps.", "A man in a hat sleeps.", True),
         ("A man in a hat sleeps.", "a man in a hat Sleeps.", True),

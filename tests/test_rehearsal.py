@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tests import toy_classifier, toy_run, toy_text
 from tests.conftest import slow, slow_but
+from tests.each import each
 from tests.rehearsal import META, Rehearsal, rehearse
 from tests.toy_translator import (
     GREEDY,
@@ -229,8 +230,8 @@ def forward(run: TrainingState) -> Rehearsal:
     return seen
 
 
-@pytest.mark.parametrize(
-    ("name", "n_attentions"),
+@each(
+    "name, n_attentions",
     [
         ("paper", 3),
         ("bf16", 3),

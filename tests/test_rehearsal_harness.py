@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
 from torch.utils.checkpoint import checkpoint
 
+from tests.each import each
 from tests.rehearsal import META, RehearsalError, rehearse
 from transformer_cli.data.transfer import copies_asynchronously, to_device
 from transformer_cli.models.attention_kernels import attention_weights
@@ -90,7 +91,7 @@ MIXTURES: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", [*WAITS, *MIXTURES])
+@each("name", [*WAITS, *MIXTURES])
 def test_what_a_gpu_waits_for_or_fails_at_is_reported_with_its_place(name: str) -> None:
     with pytest.raises(RehearsalError, match=r"^test_rehearsal_harness\.py:\d+: "), rehearse():
         (WAITS | MIXTURES)[name]()
@@ -145,20 +146,20 @@ ASYNCHRONOUS: dict[str, Callable[[], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", ASYNCHRONOUS)
+@each("name", ASYNCHRONOUS)
 def test_what_a_gpu_does_by_itself_is_not_reported(name: str) -> None:
     with rehearse() as seen:
         ASYNCHRONOUS[name]()
     assert seen.faults == []
 
 
-@pytest.mark.parametrize("name", ["copy to the device", "cpu", "boolean index", "item", "repeats of a tensor"])
+@each("name", ["copy to the device", "cpu", "boolean index", "item", "repeats of a tensor"])
 def test_inference_mode_hides_nothing(name: str) -> None:
     with torch.inference_mode(), pytest.raises(RehearsalError), rehearse():
         WAITS[name]()
 
 
-@pytest.mark.parametrize("name", ["pinned copy to the device", "attention", "arithmetic", "index"])
+@each("name", ["pinned copy to the device", "attention", "arithmetic", "index"])
 def test_inference_mode_adds_nothing(name: str) -> None:
     with torch.inference_mode(), rehearse() as seen:
         ASYNCHRONOUS[name]()

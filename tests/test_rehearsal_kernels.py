@@ -69,8 +69,8 @@ def test_variable_length_attention_is_taken_where_the_kernel_is(
     assert takes_varlen(model, CUDA, dtype) is expected
 
 
-@pytest.mark.parametrize("device", ["cpu", "mps", "meta"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@each("device", ["cpu", "mps", "meta"])
+@each("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_without_cuda_it_is_never_taken(device: str, dtype: torch.dtype) -> None:
     assert not takes_varlen(ModelConfig(), torch.device(device), dtype)
 

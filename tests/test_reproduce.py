@@ -11,6 +11,7 @@ import pytest
 
 from tests import toy_run
 from tests.conftest import ROOT
+from tests.each import each
 from tests.toy_classifier import table
 from transformer_cli.addons.reproduction import reproduce_run
 from transformer_cli.addons.reproduction.keys import ReproduceConfig
@@ -136,7 +137,7 @@ def test_the_figures_of_table_3_are_those_of_its_page() -> None:
     assert len(found) == 19
 
 
-@pytest.mark.parametrize(("name", "n_seeds"), [("demo_en_fr", 3), ("demo_fr_en", 2), ("trec", 3), ("sst2", 3)])
+@each("name, n_seeds", [("demo_en_fr", 3), ("demo_fr_en", 2), ("trec", 3), ("sst2", 3)])
 def test_our_scores_are_the_means_of_the_runs_on_their_page(name: str, n_seeds: int) -> None:
     page = (ROOT / "benchmarks" / "reproductions.md").read_text(encoding="utf-8")
     (section,) = re.findall(rf"^\| {name}, seed .*?\n\n", page, re.MULTILINE | re.DOTALL)
@@ -200,8 +201,8 @@ def test_a_valid_reference_is_read(tmp_path: Path) -> None:
 # ---- The curve
 
 
-@pytest.mark.parametrize(
-    ("step", "nll", "bleu", "verdict"),
+@each(
+    "step, nll, bleu, verdict",
     [
         (100, 3.0, 10, "on track"),
         (100, 3.09, 8.1, "on track"),

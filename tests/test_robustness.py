@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.contract import refused, run
+from tests.each import each
 from tests.golden.make import FOLDER
 from tests.test_metrics import sacrebleu_command
 from tests.toy_classifier import random_model as classifier_file
@@ -37,8 +38,8 @@ def line_of(name: str, line: str, seed: int = 1) -> str | None:
     return None if found is None else found.line
 
 
-@pytest.mark.parametrize(
-    ("name", "line", "expected"),
+@each(
+    "name, line, expected",
     [
         ("upper case", "don't stop, Straße 5.", "DON'T STOP, STRASSE 5."),
         ("upper case", "NASA 5", None),
@@ -68,7 +69,7 @@ def test_a_line_is_perturbed(name: str, line: str, expected: str | None) -> None
     assert line_of(name, line) == expected
 
 
-@pytest.mark.parametrize("line", ["the pretty woman", "Donaudampfschiff", "a tttt b", "abab"])
+@each("line", ["the pretty woman", "Donaudampfschiff", "a tttt b", "abab"])
 def test_a_typo_is_two_letters_swapped_or_one_left_out_or_doubled(line: str) -> None:
     for seed in range(100):
         found = with_typos(line, Random(seed))
@@ -87,9 +88,7 @@ def test_a_tenth_of_the_words_get_typos() -> None:
     assert sum(a != b for a, b in zip(words.split(), found, strict=True)) == TYPO_SHARE * 50
 
 
-@pytest.mark.parametrize(
-    ("name", "things"), [("emoji", EMOJI), ("URL", URLS), ("placeholder", PLACEHOLDERS), ("number", None)]
-)
+@each("name, things", [("emoji", EMOJI), ("URL", URLS), ("placeholder", PLACEHOLDERS), ("number", None)])
 def test_a_thing_is_put_between_two_words_or_at_the_end(name: str, things: tuple[str, ...] | None) -> None:
     seen = set()
     for seed in range(50):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from tests.test_metrics import noised
 from transformer_cli.cli import main
 from transformer_cli.data.readers.builtin import read_builtin
@@ -36,8 +37,8 @@ def test_the_scores_of_a_sentence_are_those_computed_by_hand() -> None:
     assert values("rougeLsum", *two) == pytest.approx([100])  # both, sentence by sentence
 
 
-@pytest.mark.parametrize("name", ["rouge1", "rouge2", "rougeL"])
-@pytest.mark.parametrize("language", ["en", "de"])
+@each("name", ["rouge1", "rouge2", "rougeL"])
+@each("language", ["en", "de"])
 def test_the_mean_is_that_of_the_scores_of_rouge_score(name: str, language: str) -> None:
     from rouge_score.rouge_scorer import RougeScorer
 
@@ -95,8 +96,8 @@ def test_evaluate_and_compare_know_them(
     assert "rouge-score:0.1.2" in json.dumps(compared)
 
 
-@pytest.mark.parametrize(
-    ("name", "language"),
+@each(
+    "name, language",
     [
         ("a.txt", ""),
         ("a.ref", ""),

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tests.each import each
 from transformer_cli.config.train import SCHEDULE_HEIGHT, ScheduleConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.training.schedules import SCHEDULES, Schedule, build_schedule, ends_at_max_steps
@@ -21,8 +22,8 @@ def peaked(name: str, *, lr: float = 1.0, warmup_steps: int = 100, max_steps: in
     return build_schedule(config, d_model=512, max_steps=max_steps)
 
 
-@pytest.mark.parametrize(
-    ("step", "rate"),
+@each(
+    "step, rate",
     [
         (1, 1 / math.sqrt(512) / math.sqrt(4000) / 4000),  # 1.75e-7
         (2000, 1 / math.sqrt(512) / math.sqrt(4000) / 2),
@@ -46,15 +47,15 @@ def test_factor_and_width_scale_noam() -> None:
     assert noam(d_model=128)(7) == pytest.approx(2 * noam()(7))
 
 
-@pytest.mark.parametrize("name", ["inverse_sqrt", "cosine", "linear", "wsd", "constant"])
+@each("name", ["inverse_sqrt", "cosine", "linear", "wsd", "constant"])
 def test_warm_up_rises_in_a_straight_line_to_the_peak(name: str) -> None:
     schedule = peaked(name, lr=0.5)
     assert [schedule(1), schedule(50), schedule(100)] == pytest.approx([0.005, 0.25, 0.5])
     assert max(map(schedule, range(1, 1101))) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("name", "after_a_quarter", "half_way", "at_the_end"),
+@each(
+    "name, after_a_quarter, half_way, at_the_end",
     [
         ("constant", 1, 1, 1),
         ("linear", 3 / 4, 1 / 2, 1 / 1000),
@@ -70,16 +71,16 @@ def test_decay_by_hand(name: str, after_a_quarter: float, half_way: float, at_th
     assert [schedule(350), schedule(600), schedule(1099)] == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("step", "rate"),
+@each(
+    "step, rate",
     [(50, 0.25), (100, 0.5), (660, 0.5), (661, 0.5 * 440 / 441), (880, 0.5 * 221 / 441), (1100, 0.5 / 441)],
 )
 def test_wsd_falls_in_a_straight_line_over_its_last_part(step: int, rate: float) -> None:
     assert peaked("wsd", lr=0.5)(step) == pytest.approx(rate)  # 0.4 of 1100 steps: the 440 after 660
 
 
-@pytest.mark.parametrize("name", ["cosine", "linear", "wsd"])
-@pytest.mark.parametrize("max_steps", [1, 2, 5, 1100])
+@each("name", ["cosine", "linear", "wsd"])
+@each("max_steps", [1, 2, 5, 1100])
 def test_the_last_update_has_a_rate_and_the_one_after_it_has_none(name: str, max_steps: int) -> None:
     schedule = peaked(name, warmup_steps=1, max_steps=max_steps)
     assert all(schedule(n) > 0 for n in range(1, max_steps + 1))
@@ -130,7 +131,7 @@ def test_inverse_sqrt_is_noam_named_by_its_peak() -> None:
     )
 
 
-@pytest.mark.parametrize("name", SCHEDULES.names())
+@each("name", SCHEDULES.names())
 def test_a_rate_is_never_negative_even_past_the_end(name: str) -> None:
     schedule = noam() if name == "noam" else peaked(name, warmup_steps=50, max_steps=20)
     assert all(schedule(n) >= 0 for n in range(1, 200))

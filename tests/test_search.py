@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import slow
+from tests.each import each
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.search import NEAR_TIE, SEARCHES, ControlIds, Hypothesis, SearchRequest, rows_per_sentence
 from transformer_cli.decoding.search import sampling as sampler
@@ -81,7 +82,7 @@ def run(
     return SEARCHES[config.search](request), cache
 
 
-@pytest.mark.parametrize(
+@each(
     "config",
     [
         DecodeConfig(search="greedy", beam_size=1),
@@ -90,7 +91,6 @@ def run(
         DecodeConfig(search="sample", beam_size=1, n_best=5),
         DecodeConfig(beam_size=2, no_repeat_ngram=1, min_length=2),
     ],
-    ids=["greedy", "beam", "groups", "samples", "no repeats"],
 )
 def test_the_unknown_token_is_never_chosen_and_keeps_its_probability(config: DecodeConfig) -> None:
     tables, unk = random_tables(20, seed=31), WORDS[0]
@@ -198,8 +198,8 @@ def test_beam_search_finds_what_trying_every_sentence_finds(alpha: float, first_
             assert ours.score == pytest.approx(theirs.score, abs=1e-9)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
-@pytest.mark.parametrize(("beam_size", "n_best"), [(2, 1), (2, 2), (3, 1), (4, 4), (5, 2)])
+@each("alpha", [0.0, 0.6, 3.0])
+@each("beam_size, n_best", [(2, 1), (2, 2), (3, 1), (4, 4), (5, 2)])
 def test_stopping_early_changes_nothing(beam_size: int, n_best: int, alpha: float) -> None:
     tables = random_tables(20, seed=beam_size, vocabulary=16)
     tables.logits_BMV[..., CONTROL.eos] += 2  # sentences of a few words
@@ -214,8 +214,8 @@ def test_stopping_early_changes_nothing(beam_size: int, n_best: int, alpha: floa
         assert sum(cache.rows_seen) < 0.9 * beam_size * sum(max_lengths), "it did stop early"
 
 
-@pytest.mark.parametrize("distinct", [1, 2, 3])
-@pytest.mark.parametrize("beam_size", [2, 3, 5])
+@each("distinct", [1, 2, 3])
+@each("beam_size", [2, 3, 5])
 def test_D10_ties_go_to_the_lower_token_then_to_the_earlier_beam(beam_size: int, distinct: int) -> None:
     # Logits of 0, 1, …: many candidates are equal, more than a beam considers.
     tables = random_tables(20, seed=distinct, vocabulary=24)
@@ -282,8 +282,8 @@ def test_a_cut_hypothesis_ranks_behind_a_finished_one() -> None:
     assert [h.log_prob for h in found] == pytest.approx([math.log(0.1), math.log(0.9)])
 
 
-@pytest.mark.parametrize(
-    ("n_tokens", "alpha", "expected"),
+@each(
+    "n_tokens, alpha, expected",
     [(1, 0.6, 1.0), (7, 1.0, 2.0), (7, 0.6, 1.515717), (13, 0.6, 1.933182), (25, 0.5, 2.236068), (99, 0.0, 1.0)],
 )
 def test_length_penalty_by_hand(n_tokens: int, alpha: float, expected: float) -> None:
@@ -318,7 +318,7 @@ def test_finished_sentences_leave_the_batch(config: DecodeConfig) -> None:
     assert cache.rows_seen == [3 * n_rows, 2 * n_rows, 1 * n_rows]
 
 
-@pytest.mark.parametrize("done", ["0", "1", "01", "10", "110", "0110", "10010", "01011101", "11100"])
+@each("done", ["0", "1", "01", "10", "110", "0110", "10010", "01011101", "11100"])
 def test_no_more_sentences_move_than_leave(done: str) -> None:
     leaving, staying = compact([c == "1" for c in done])
     assert leaving == [b for b, c in enumerate(done) if c == "1"]
@@ -367,12 +367,11 @@ def test_every_precision_of_logits_is_searched(dtype: torch.dtype) -> None:
         assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-5)
 
 
-@pytest.mark.parametrize(
+@each(
     "config",
     [greedy(), DecodeConfig(), sampling(2), sampling(2, top_p=0.5, top_k=3)],
-    ids=["greedy", "beam", "sample", "top_p"],
 )
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@each("bad", [math.nan, math.inf])
 def test_logits_that_are_not_numbers_are_refused(config: DecodeConfig, bad: float) -> None:
     tables = random_tables(3, seed=6)
     tables.logits_BMV[..., CONTROL.eos] = -math.inf

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.conftest import slow, slow_but
+from tests.each import each
 from tests.rehearsal import rehearse
 from tests.test_search import CONTROL, VOCABULARY, Tables, every_sentence, greedy, random_tables, sampling
 from tests.test_search_options import AttendingTables, asked, attending_tables
@@ -96,8 +97,8 @@ def run(
     return SEARCHES[config.search](request)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("every", [2, LOOK_EVERY])
+@each("name", CONFIGS)
+@each("every", [2, LOOK_EVERY])
 def test_looking_seldom_finds_what_looking_at_each_step_finds(name: str, every: int) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
@@ -107,7 +108,7 @@ def test_looking_seldom_finds_what_looking_at_each_step_finds(name: str, every: 
         assert all_found(found) == all_found(expected)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@each("name", CONFIGS)
 def test_a_sentence_that_is_cancelled_leaves_and_the_others_are_found_as_before(name: str) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
@@ -123,8 +124,8 @@ def test_a_sentence_that_is_cancelled_leaves_and_the_others_are_found_as_before(
     assert [one for b, one in enumerate(found) if b % 3] == [one for b, one in enumerate(expected) if b % 3]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("every", [1, LOOK_EVERY])
+@each("name", CONFIGS)
+@each("every", [1, LOOK_EVERY])
 def test_a_look_ends_a_search_that_is_cancelled(name: str, every: int) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
@@ -172,7 +173,7 @@ def test_the_tolerance_of_near_ties_is_the_request_s() -> None:
         assert n_marked[0] == 0 < n_marked[1] < n_marked[2]
 
 
-@pytest.mark.parametrize("name", ["greedy", "beam 4", "sample", "groups"])
+@each("name", ["greedy", "beam 4", "sample", "groups"])
 def test_the_first_token_that_is_no_number_is_named(name: str) -> None:
     tables = random_tables(3, seed=6)
     tables.logits_BMV[..., CONTROL.eos] = -math.inf
@@ -270,7 +271,7 @@ def test_every_place_that_waits_for_a_device_is_listed() -> None:
     assert HOST_SYNCS.keys() - found == set(), "listed for nothing"
 
 
-@pytest.mark.parametrize("from_G", [[0, 1, 2, 3, 4], [2, 0, 0, 1, 4], [4, 1, 3], [0], [1, 1]])
+@each("from_G", [[0, 1, 2, 3, 4], [2, 0, 0, 1, 4], [4, 1, 3], [0], [1, 1]])
 def test_groups_move_alike_with_and_without_waiting(from_G: list[int]) -> None:
     moved = []
     for finds_moved in (True, False):

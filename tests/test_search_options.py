@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.each import each
 from tests.test_search import CONTROL, PREFIXES, VOCABULARY, WORDS, TableCache, Tables, greedy, random_tables, sampling
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.decoding.search import (
@@ -172,8 +173,8 @@ def test_an_option_finds_what_trying_every_sentence_finds(n_models: int, options
 EVERYTHING: dict[str, Any] = {"coverage_penalty": 0.3, "no_repeat_ngram": 2, "min_length": 1}
 
 
-@pytest.mark.parametrize(
-    ("config", "what"),
+@each(
+    "config, what",
     [
         (DecodeConfig(n_best=4), "prefix terms"),
         (DecodeConfig(beam_size=1, length_penalty=3.0), "terms"),
@@ -183,7 +184,6 @@ EVERYTHING: dict[str, Any] = {"coverage_penalty": 0.3, "no_repeat_ngram": 2, "mi
         (DecodeConfig(search=greedy().search, beam_size=1, **EVERYTHING), "prefix"),
         (sampling(3, **EVERYTHING), "prefix"),
     ],
-    ids=["terms", "beam of 1", "beam of 2", "all", "groups", "greedy", "sample"],
 )
 def test_no_demand_of_a_neighbour_matters(config: DecodeConfig, what: str) -> None:
     max_lengths, source_lengths = [3 + b % 5 for b in range(12)], [2 + b % 3 for b in range(12)]
@@ -205,7 +205,7 @@ def test_no_demand_of_a_neighbour_matters(config: DecodeConfig, what: str) -> No
         assert [h.score for h in alone] == pytest.approx([h.score for h in together[b]], abs=1e-9)
 
 
-@pytest.mark.parametrize("options", [{}, *(options for options, what in OPTIONS if not what)], ids=str)
+@each("options", [{}, *(options for options, what in OPTIONS if not what)])
 def test_D11_a_beam_of_one_is_greedy_search_with_every_option(options: dict[str, Any]) -> None:
     source_lengths = [2 + b % 3 for b in range(20)]
     tables = attending_tables(20, seed=6, source_lengths=source_lengths)
@@ -297,8 +297,8 @@ def test_a_term_without_room_is_named_and_the_rest_is_met() -> None:
     assert 0 in best.unsatisfied
 
 
-@pytest.mark.parametrize(
-    ("ids", "terms", "expected"),
+@each(
+    "ids, terms, expected",
     [
         ([1, 2, 3], [(1, 2), (2, 3)], ()),
         ([1, 1], [(1, 1), (1, 1)], (1,)),
@@ -377,8 +377,8 @@ def unhurried_groups(tables: Tables, b: int, config: DecodeConfig, max_length: i
     return found[: config.n_best]
 
 
-@pytest.mark.parametrize(
-    ("n_groups", "size", "n_best", "strength"),
+@each(
+    "n_groups, size, n_best, strength",
     [(2, 1, 2, 0.5), (2, 2, 3, 0.7), (2, 2, 4, 0.2), (3, 2, 3, 3.0), (3, 4, 12, 0.5), (4, 1, 4, 0.0)],
 )
 def test_groups_differ_as_diverse_beam_search_says(n_groups: int, size: int, n_best: int, strength: float) -> None:
@@ -420,8 +420,8 @@ def test_strong_groups_begin_with_different_words() -> None:
         assert sorted(h.ids[0] for h in row) == list(WORDS)
 
 
-@pytest.mark.parametrize("n_vocab", [2 * FEW, 8 * CHUNK + 3, CHUNK * 40 + 7])
-@pytest.mark.parametrize("distinct", [5, 10**6])
+@each("n_vocab", [2 * FEW, 8 * CHUNK + 3, CHUNK * 40 + 7])
+@each("distinct", [5, 10**6])
 def test_the_largest_are_those_that_a_sort_finds(n_vocab: int, distinct: int) -> None:
     generator = torch.Generator().manual_seed(n_vocab)
     x_RV = torch.randint(distinct, (FEW // n_vocab + 2, n_vocab), generator=generator).float()
@@ -432,8 +432,8 @@ def test_the_largest_are_those_that_a_sort_finds(n_vocab: int, distinct: int) ->
     assert all(len(set(row)) == 9 for row in ids_R9.tolist())
 
 
-@pytest.mark.parametrize(
-    ("options", "n_source_tokens", "expected"),
+@each(
+    "options, n_source_tokens, expected",
     [({}, 7, 57), ({"max_length": 20}, 7, 20), ({"max_length": 90}, 7, 57), ({"min_length": 80}, 7, 81)],
 )
 def test_how_long_a_translation_may_be(options: dict[str, int], n_source_tokens: int, expected: int) -> None:

@@ -2,10 +2,10 @@
 
 import time
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
 
 
@@ -19,7 +19,7 @@ def test_sentences_hold_all_of_a_line_but_the_white_space_between_them(text: str
     assert all(sentence == sentence.strip() != "" for sentence in sentences)
 
 
-@pytest.mark.parametrize("language", ["de", "deu", "ger", "deu_Latn", "de-AT"])
+@each("language", ["de", "deu", "ger", "deu_Latn", "de-AT"])
 def test_ordinals_and_abbreviations_are_those_of_the_language_whatever_its_code(language: str) -> None:
     line = "Er kam am 3. Mai nach Hause. Sie ging z. B. nach Rom."
     assert split_sentences(line, language) == ["Er kam am 3. Mai nach Hause.", "Sie ging z. B. nach Rom."]
@@ -31,21 +31,17 @@ def test_a_number_ends_a_sentence_where_it_is_no_ordinal_and_begins_an_item_of_a
     assert split_sentences("1. Punkt. (2. Punkt.)", "de") == ["1. Punkt.", "(2. Punkt.)"]
 
 
-@pytest.mark.parametrize(
-    "language", ["zh", "zho_Hans", "cmn", "chi", "yue", "ja", "jpn_Jpan", "th", "khm_Khmr", "lao_Laoo", "mya_Mymr"]
-)
+@each("language", ["zh", "zho_Hans", "cmn", "chi", "yue", "ja", "jpn_Jpan", "th", "khm_Khmr", "lao_Laoo", "mya_Mymr"])
 def test_scripts_without_spaces_are_known_by_every_code(language: str) -> None:
     assert has_no_spaces(language)
 
 
-@pytest.mark.parametrize("language", ["en", "deu", "ko", "kor_Hang", "vi", ""])
+@each("language", ["en", "deu", "ko", "kor_Hang", "vi", ""])
 def test_others_have_spaces(language: str) -> None:
     assert not has_no_spaces(language)
 
 
-@pytest.mark.parametrize(
-    "text", ["a " + "1. " * 200_000, "( " * 200_000 + "1. " * 100_000, "z. " * 200_000, ". " * 300_000]
-)
+@each("text", ["a " + "1. " * 200_000, "( " * 200_000 + "1. " * 100_000, "z. " * 200_000, ". " * 300_000])
 def test_the_time_grows_with_the_length_of_a_line_whatever_is_in_it(text: str) -> None:
     """600,000 characters take about a second; where each mark looks at all before it, minutes."""
     started = time.process_time()

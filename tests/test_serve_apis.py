@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.each import each
 from tests.toy_server import BREAK, Running, StandIn, running, stand_in_server, toy_model, toy_server
 from transformer_cli import api
 from transformer_cli.addons.documents.document import translate_document
@@ -52,8 +53,8 @@ def multipart(*fields: tuple[str, bytes], file: tuple[str, bytes] | None = None)
 # ---- Language codes
 
 
-@pytest.mark.parametrize(
-    ("asked", "known", "code"),
+@each(
+    "asked, known, code",
     [
         ("EN-us", ["de", "en"], "en"),
         ("de_AT", ["de", "en"], "de"),
@@ -171,8 +172,8 @@ def test_detect_names_targets_as_well(served: Running) -> None:
         assert (found[0], found[1][0]["language"]) == (200, "en")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "written", "kind"),
+@each(
+    "name, content, written, kind",
     [
         ("a b.txt", "ein Hund\r\n\r\n- {x} zwei\r\n", "EIN HUND\r\n\r\n- {x} ZWEI\r\n", "text"),
         ("b.txt", "a <b>\x0cb \x0b c\rd e\u2028f\r", "A <b>\x0cB \x0b C\rD E\u2028F\r", "text"),
@@ -234,8 +235,8 @@ def test_deepl_forms_repeat_text(served: Running) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
+@each(
+    "change, says",
     [
         ({"target_lang": None}, "target_lang: is missing. Give the code of a language, as DE"),
         ({"text": []}, "text: is empty. Give a text, or several"),
@@ -291,8 +292,8 @@ def asked_of_deepl(server: Running, text: str, **options: Any) -> dict[str, Any]
     return found
 
 
-@pytest.mark.parametrize(
-    ("split", "expected"),
+@each(
+    "split, expected",
     [
         (None, "two one\nfour three\r\n\r\nsix five"),
         ("1", "two one\nfour three\r\n\r\nsix five"),
@@ -326,8 +327,8 @@ def test_the_model_type_is_named_where_one_was_asked_for(both: Running, asked: s
     assert "model_type_used" not in asked_of_deepl(both, "one")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("one <b>two</b> three", "three <b>two</b> one"),
         ("one &amp; two", "two &amp; one"),
@@ -370,8 +371,8 @@ def test_opennmt_answers_by_rank(both: Running) -> None:
     assert both.ask("/translator/health") == (200, {"status": "ok"})
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
+@each(
+    "body, says",
     [
         ({"src": "a"}, "the body is no list of objects"),
         ([], "the body is no list of objects"),
@@ -515,8 +516,8 @@ def test_forms_that_cannot_be_read(served: Running) -> None:
     assert served.ask("/translate", many, headers=FORM)[0] == 400
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "shape"),
+@each(
+    "path, body, shape",
     [
         ("/translate", {"q": BREAK, "source": "de", "target": "en"}, {"error"}),
         ("/v2/translate", {"text": [BREAK], "target_lang": "EN"}, {"message"}),

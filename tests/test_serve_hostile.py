@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from tests.served import Answer, Served, read_answer, serving
 
 LIMITS = ("limits.receive_seconds=1", "limits.seconds=20", "limits.body_bytes=200000", "limits.head_bytes=16384")
@@ -247,7 +248,7 @@ FORMS: dict[str, tuple[bytes, bytes]] = {
 }
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
+@each("endpoint", ENDPOINTS)
 def test_no_body_is_a_fault_of_any_api(served: Served, endpoint: str) -> None:
     kind = b"Content-Type: application/json"
     cases = [(kind, body) for body in JSON_BODIES.values()]

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from tests import toy_run
 from tests.conftest import ROOT, slow
+from tests.each import each
 from tests.forked import run
 from tests.served import BROKEN, SLOW, TESTED_ENGINE, Served, read_answer, serving, until, write_toy_model
 from transformer_cli.addons.serving import access, protocol
@@ -70,7 +71,7 @@ def test_a_port_that_is_taken_is_named_before_a_model_is_read(tmp_path: Path) ->
     )
 
 
-@pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.1", "a b", "." * 70])
+@each("host", ["no.such.host.invalid", "192.0.2.1", "a b", "." * 70])
 def test_a_host_that_is_no_address_of_this_machine_is_refused(host: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"host={host}: ")):
         serving_run.bind(host, 0)

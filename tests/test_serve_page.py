@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tests.each import each
 from tests.test_export import model_file
 from tests.test_page import Elements
 from transformer_cli.addons.attention_maps import page as attention_page
@@ -130,8 +131,8 @@ def test_attention_is_the_page_of_the_given_translation_or_of_the_models_own(
         assert texts == ["the cat sat", translation or own]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@each(
+    "changes, message",
     [
         ({"text": ""}, "text: 0 tokens, and attention is shown of 1 to "),
         ({"text": "the cat " * 200}, "Give one sentence"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from tests.test_export import model_file
 from tests.toy_translator import sentences
 from transformer_cli import api
@@ -70,9 +71,7 @@ def refusal(action: Callable[[], object]) -> RequestError:
 # ---- Texts
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\n", "a", " a\tb \n", "a\r\nb\rc\n\nd", "\n\n a", "a\u2028b\u0085c", "\u00a0a \u3000\n", TEXT]
-)
+@each("text", ["", "\n", "a", " a\tb \n", "a\r\nb\rc\n\nd", "\n\n a", "a\u2028b\u0085c", "\u00a0a \u3000\n", TEXT])
 def test_the_lines_of_a_text_together_are_the_text(text: str) -> None:
     assert "".join(line.before + line.text + line.after for line in _lines(text)) == text
     assert all(line.text == line.text.strip() and "\n" not in line.text for line in _lines(text))
@@ -205,8 +204,8 @@ def test_a_model_is_served_with_its_own_length_penalty(tmp_path: Path) -> None:
     assert scores[0.0, "of the config"] == pytest.approx(scores[10.0, "of the config"])
 
 
-@pytest.mark.parametrize(
-    ("wish", "says"),
+@each(
+    "wish, says",
     [
         ({"decode": {"beam_sise": 2}}, "'beam_sise': no key that a request may have. Choose from "),
         ({"decode": {"precision": "bf16"}}, "'precision': no key that a request may have"),
@@ -281,8 +280,8 @@ def test_terms_have_a_limit_of_their_number_and_length(
     )
 
 
-@pytest.mark.parametrize(
-    ("form", "text"),
+@each(
+    "form, text",
     [
         ("text", "a\n" * 6),
         ("html", "<p>a" * 6),
@@ -311,7 +310,7 @@ class Clock(RequestCall):
         return self.left < 0
 
 
-@pytest.mark.parametrize("wish", [PLAIN, Wish(format="html"), Wish(terms=(("cat", "milk"),)), Wish(alignments=True)])
+@each("wish", [PLAIN, Wish(format="html"), Wish(terms=(("cat", "milk"),)), Wish(alignments=True)])
 def test_a_deadline_is_seen_wherever_it_passes(models: dict[str, str], wish: Wish) -> None:
     """Between lines, while a document is parsed or written, and in every search."""
     service = limited(models)
@@ -514,8 +513,8 @@ def test_the_target_decides_the_language_and_other_tags_are_added_to_its_tag(mul
         assert translated(multilingual, line, source="en", target=target, wish=wish) == [expected]
 
 
-@pytest.mark.parametrize(
-    ("line", "tag", "named"),
+@each(
+    "line, tag, named",
     [
         ("<2fr> the cat", "", "'<2fr>': is not the tag for target=de, <2de>. Leave it out"),
         ("<bt> the cat", "", "'<bt>': is not the tag for target=de"),

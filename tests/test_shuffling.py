@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.data.batching import BatchPlan
 from transformer_cli.data.shuffling import Mixture, Part, permutation_at, times_per_epoch
 
@@ -62,7 +63,7 @@ def test_an_epoch_repeats_each_corpus_by_its_times(parts: list[Part], window: in
     assert [times[index] for index in range(len(expected))] == expected
 
 
-@pytest.mark.parametrize(("times", "n_epochs"), [(0.5, 2), (0.25, 4), (1.5, 2), (2.2, 5)])
+@each("times, n_epochs", [(0.5, 2), (0.25, 4), (1.5, 2), (2.2, 5)])
 def test_sentences_that_one_epoch_omits_are_in_the_next_ones(times: float, n_epochs: int) -> None:
     batches = plan([Part(300, 1), Part(100, times)])
     seen = [Counter(epoch(batches, n)) for n in range(n_epochs)]

@@ -15,6 +15,7 @@ import torch
 import yaml
 
 from tests.conftest import slow
+from tests.each import each
 from tests.toy_run import CPU, MODEL, config, metrics, prepared, run, sha256, train, tree
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.fields import KeyInfo
@@ -502,8 +503,8 @@ def test_B2_a_disk_without_room_for_what_is_kept_is_refused_before_the_first_ste
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-@pytest.mark.parametrize(
-    ("overrides", "name"),
+@each(
+    "overrides, name",
     [
         ([], "demo_en_fr-tiny-post-bab1dd"),
         (["decode.batch_invariant=true"], "demo_en_fr-tiny-post-da5d19"),

@@ -83,7 +83,7 @@ def test_a_cue_keeps_its_lines(lines: list[str], newline: str) -> None:
     assert unmarked(found).split() == source.split()
 
 
-@pytest.mark.parametrize(
+@each(
     "time",
     [
         "00:00:03,000 --> 00:00:04,000 X1:10 Y1:20",

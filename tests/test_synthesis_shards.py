@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.addons.synthesis.keys import Shard
 from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
 from transformer_cli.errors import ConfigError, DataError
@@ -41,7 +42,7 @@ def test_a_line_without_an_end_and_what_is_no_text_are_refused(tmp_path: Path) -
         refuse_other_formats(path)
 
 
-@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "a/b", "-1/4", "1/4/2", "01/4", "1/2,2/2", ""])
+@each("text", ["0/4", "5/4", "1", "1/0", "a/b", "-1/4", "1/4/2", "01/4", "1/2,2/2", ""])
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"must be I/N with I from 1 to N"):
         Shard.parse(text)

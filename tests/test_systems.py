@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from tests import systems
+from tests.each import each
 from tests.forked import Forked, Ran, environment
 from tests.test_corpus_faults import CORPUS, TRAIN
 from tests.test_environment import TYPED, fill
@@ -230,7 +231,7 @@ def test_on_macos_a_sync_goes_through_to_the_disk_where_that_can_be_asked(
     assert calls == ([51] if can else [51, "fsync"])
 
 
-@pytest.mark.parametrize("path", [r"C:\Users\a b\configs", "C:\\", r"\\server\it's", r"ends in \'", "\\"])
+@each("path", [r"C:\Users\a b\configs", "C:\\", r"\\server\it's", r"ends in \'", "\\"])
 def test_a_path_of_windows_comes_through_hydras_grammar(path: str) -> None:
     assert parse_override(f"hydra.sweep.dir={quoted_for_hydra(path)}").value() == path
 

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from tests.conftest import ROOT, slow
+from tests.each import each
 from transformer_cli.config.yaml_files import choices_of
 
 # Vaswani et al. 2017, table 3: dev perplexity, dev BLEU, millions of parameters. Ours are an eighth as wide as theirs,
@@ -67,8 +68,8 @@ def test_base_is_an_eighth_as_wide_and_half_as_deep_as_the_paper_s(script: Modul
     assert (2 * model.n_encoder_layers, 2 * model.n_decoder_layers, model.n_heads) == (6, 6, 8)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "told"),
+@each(
+    "ours, theirs, told",
     [
         ([1.5, 1.6], "5.29", "yes"),  # above base here and there
         ([1.2, 1.1], "5.29", "no"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests import toy_run
 from tests.contract import is_text
+from tests.each import each
 from tests.test_classify_command import _metrics
 from tests.toy_classifier import SIZES as CLASSIFIER
 from tests.toy_classifier import random_model as random_classifier
@@ -374,8 +375,8 @@ def test_columns_are_filled_and_everything_else_is_kept() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("row", "column", "expected"),
+@each(
+    "row, column, expected",
     [
         (b"a\t\tc\r\n", 1, b"a\tX\tc\r\n"),
         (b"\tb", 0, b"X\tb"),

@@ -12,6 +12,7 @@ import pytest
 import sacrebleu
 
 from tests.contract import run
+from tests.each import each
 from tests.test_prepare import SOURCES, TARGETS, ids_of, prepared_folders, texts, write
 from tests.toy_translator import PLAIN, random_model, sentences, toy_tokenizer, translator_of
 from tests.toy_translator import texts as translations
@@ -65,8 +66,8 @@ def config(tmp_path: Path) -> DataConfig:
 # ---- Lines
 
 
-@pytest.mark.parametrize(
-    ("line", "tags", "rest"),
+@each(
+    "line, tags, rest",
     [
         ("<2de> A dog", ["<2de>"], "A dog"),
         ("<2de><bt>A dog", ["<2de>", "<bt>"], "A dog"),
@@ -95,8 +96,8 @@ def test_a_line_with_tags_of_its_own_keeps_these() -> None:
     assert with_tags(" ", "<2de>", TAGS) == " "
 
 
-@pytest.mark.parametrize(
-    ("tag", "language"),
+@each(
+    "tag, language",
     [
         ("<2de>", "de"),
         ("<de>", "de"),

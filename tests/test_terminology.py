@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.each import each
 from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase, read_terms
 from transformer_cli.errors import DataError
 
@@ -16,8 +17,8 @@ def found(text: str, *sources: str) -> list[str]:
     return [term.source for term in terminology(*sources).find(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "sources", "expected"),
+@each(
+    "text, sources, expected",
     [
         ("the dog sleeps", ["dog"], ["dog"]),
         ("the dogs sleep", ["dog"], []),
@@ -41,8 +42,8 @@ def test_a_phrase_is_found_as_whole_words_and_the_longest_first(
     assert found(text, *sources) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "phrase", "expected"),
+@each(
+    "text, phrase, expected",
     [
         ("der Hund schläft", "Hund", True),
         ("des Hundes", "Hund", True),

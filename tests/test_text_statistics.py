@@ -9,12 +9,13 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from tests.contract import run
+from tests.each import each
 from transformer_cli.evaluation.metrics import Translations
 from transformer_cli.evaluation.text_statistics import Losses, TextStatistics, is_copy, text_statistics
 from transformer_cli.evaluation.verbatim import links, numbers, without_number
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         *("1,000.5", "1.000,5", "1 000,5", "1\u00a0000,5", "1\u202f000,5", "1'000.5", "1’000,5", "1000.5"),
@@ -35,8 +36,8 @@ def test_a_number_is_the_same_in_every_format(text: str) -> None:
     assert numbers(text) == Counter({"1000": 1, "5": 1})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("", []),
         ("three cats", []),
@@ -57,8 +58,8 @@ def test_numbers_are_found(text: str, expected: list[str]) -> None:
     assert numbers(text) == Counter(expected)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("(https://a.de/b?x=1&y=2), or www.x.org!", ["https://a.de/b?x=1&y=2", "www.x.org"]),
         ("访问https://example.com查看，或www.x.cn。", ["https://example.com", "www.x.cn"]),

@@ -15,6 +15,7 @@ from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
 from tests import toy_run
 from tests.contract import refused, run, signed
+from tests.each import each
 from tests.golden.make import FOLDER
 from tests.test_metrics import assert_equal_to_command, sacrebleu_command, score
 from tests.test_training import score_as
@@ -78,8 +79,8 @@ def pair(folder: Path, language: str, ending: str | None = None) -> list[str]:
 # ---- Which tokens
 
 
-@pytest.mark.parametrize(
-    ("codes", "name"),
+@each(
+    "codes, name",
     [
         ("ja jpn JA ja-JP ja_JP jpn_Jpan JPN-Jpan", "ja-mecab"),
         ("zh zho cmn yue chi zh-CN zh_CN zh-TW zh_Hans zh-Hant-HK yue_Hant ZH", "zh"),

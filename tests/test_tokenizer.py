@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.data.normalization import canonical, normalize
@@ -161,7 +162,7 @@ def test_a_line_has_the_same_ids_alone_and_among_many(byte_tokenizer: Tokenizer,
     assert byte_tokenizer.encode(lines) == [byte_tokenizer.encode([line])[0] for line in lines]
 
 
-@pytest.mark.parametrize("text", ["10 m²", "½ cup …", "ＡＢＣ！", "™ № ﬁ", "می‌خواهم", "👩‍👩‍👧", "“quoted” – dash"])
+@each("text", ["10 m²", "½ cup …", "ＡＢＣ！", "™ № ﬁ", "می‌خواهم", "👩‍👩‍👧", "“quoted” – dash"])
 def test_characters_are_not_folded_into_others(text: str) -> None:
     tokenizer = train([*sentences(), text, text], vocab_size=150)
     assert tokenizer.decode(tokenizer.encode([text])[0]) == text
@@ -205,12 +206,12 @@ def test_a_small_vocabulary_keeps_its_pieces_for_the_text_and_so_does_one_that_i
     assert "<0x41>" not in tokenizer.pieces(range(len(tokenizer)))
 
 
-@pytest.mark.parametrize("text", ["", " ", "\t", "\u00a0", "\u3000", "\u2028\u2029", "\x85\x0b\x0c\x1c", " \u2003 \t"])
+@each("text", ["", " ", "\t", "\u00a0", "\u3000", "\u2028\u2029", "\x85\x0b\x0c\x1c", " \u2003 \t"])
 def test_D2_white_space_has_no_ids(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.encode([text]) == [[]]
 
 
-@pytest.mark.parametrize("space", ["\t", "\u00a0", "\u2028", "\x85", "  ", "\r", "\x0b"])
+@each("space", ["\t", "\u00a0", "\u2028", "\x85", "  ", "\r", "\x0b"])
 def test_every_space_is_a_plain_space(tokenizer: Tokenizer, space: str) -> None:
     assert tokenizer.encode([f" the{space}cat "]) == tokenizer.encode(["the cat"])
 
@@ -227,7 +228,7 @@ def test_C11_a_line_of_a_million_characters_is_trained_on_and_encoded() -> None:
     assert tokenizer.decode(tokenizer.encode([line])[0]) == line
 
 
-@pytest.mark.parametrize("text", ["😀 👍🏽", "שלום עולם", "مرحبا", "x\u0301\u0323", "日本語の文"])
+@each("text", ["😀 👍🏽", "שלום עולם", "مرحبا", "x\u0301\u0323", "日本語の文"])
 def test_C13_any_script_that_was_trained_on_comes_back(text: str) -> None:
     tokenizer = train([*sentences(), text], vocab_size=120)
     assert tokenizer.decode(tokenizer.encode([text])[0]) == text
@@ -239,8 +240,8 @@ def test_C13_unknown_characters_are_marked(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ids) == "the ⁇"
 
 
-@pytest.mark.parametrize("kind", SUBWORDS)
-@pytest.mark.parametrize("text", CONTROL_TEXT)
+@each("kind", SUBWORDS)
+@each("text", CONTROL_TEXT)
 def test_C14_literal_control_tokens_are_plain_text(kind: TokenizerKind, text: str) -> None:
     tokenizer = train([*sentences(), *CONTROL_TEXT * 5], kind=kind)
     ids = tokenizer.encode([text])[0]
@@ -268,8 +269,8 @@ def test_D3_control_ids_leave_no_trace(tokenizer: Tokenizer) -> None:
 # ---- Mistakes
 
 
-@pytest.mark.parametrize("kind", SUBWORDS)
-@pytest.mark.parametrize("byte_fallback", [False, True])
+@each("kind", SUBWORDS)
+@each("byte_fallback", [False, True])
 def test_C19_a_vocabulary_too_big_names_the_largest_possible(kind: TokenizerKind, byte_fallback: bool) -> None:
     lines = list(sentences(40))
     with pytest.raises(ConfigError) as caught:
@@ -287,8 +288,8 @@ def test_C19_a_vocabulary_too_big_names_the_largest_possible(kind: TokenizerKind
 ALPHABET = ["abcdefghij klmnopqrst uvwxyz " + "the cat sat on the mat " * 3 + "ab"] * 100
 
 
-@pytest.mark.parametrize(
-    ("share", "pieces"),
+@each(
+    "share, pieces",
     [
         (1.0, 27 + 4 + 500),  # 10,000 characters: 5 times 100
         (0.25, 27 + 4 + 1000),
@@ -311,8 +312,8 @@ def test_each_character_and_symbol_is_a_piece_of_its_own_beside_those_of_auto() 
     assert suited_size(text, asked, ["<2de>"]) == 2002 - 60 + 4 + 2 + 500  # 2 % of the 9,000: 60 thrice
 
 
-@pytest.mark.parametrize("kind", [*SUBWORDS, TokenizerKind.word])
-@pytest.mark.parametrize("multiple_of", [1, 8])
+@each("kind", [*SUBWORDS, TokenizerKind.word])
+@each("multiple_of", [1, 8])
 def test_auto_is_never_refused_for_text_that_has_a_vocabulary(kind: TokenizerKind, multiple_of: int) -> None:
     few_words = ["go up or go down the hill and sing a song there"]
     for lines in (few_words * 500, list(sentences(500)), list(sentences(20))):
@@ -323,8 +324,8 @@ def test_auto_is_never_refused_for_text_that_has_a_vocabulary(kind: TokenizerKin
         assert tokenizer.sha256 == train_tokenizer(lines, config, seed=1).sha256
 
 
-@pytest.mark.parametrize("kind", [*SUBWORDS, TokenizerKind.word])
-@pytest.mark.parametrize("vocab_size", [8, 5000])
+@each("kind", [*SUBWORDS, TokenizerKind.word])
+@each("vocab_size", [8, 5000])
 def test_a_text_of_one_word_is_too_little_for_any_vocabulary(kind: TokenizerKind, vocab_size: int) -> None:
     # <pad>, <unk>, <s>, </s>, and ▁a; a model of subwords has ▁ or a besides, at least.
     with pytest.raises(
@@ -352,13 +353,13 @@ def test_a_vocabulary_too_small_names_the_smallest_possible() -> None:
     assert len(train(vocab_size=smallest)) == smallest
 
 
-@pytest.mark.parametrize("lines", [[], [""], [" ", "\t"], ["\0", "\u2581", "\u2585"]])
+@each("lines", [[], [""], [" ", "\t"], ["\0", "\u2581", "\u2585"]])
 def test_no_text_to_train_on_is_a_data_error(lines: list[str]) -> None:
     with pytest.raises(DataError, match="no text to train a tokenizer on"):
         train(lines)
 
 
-@pytest.mark.parametrize("junk", [b"", b"junk", b"\x80\x04K\x01.", b"PK\x03\x04"])
+@each("junk", [b"", b"junk", b"\x80\x04K\x01.", b"PK\x03\x04"])
 def test_foreign_bytes_are_no_tokenizer(junk: bytes) -> None:
     with pytest.raises(CheckpointError, match=r"^tokenizer: "):
         Tokenizer(junk)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.each import each
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.incremental import TransformerDecoder
@@ -283,7 +284,7 @@ COUNTS: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "more"), COUNTS.values(), ids=COUNTS.keys())
+@each("changes, more", COUNTS.values())
 def test_every_knob_changes_the_model_by_what_it_should(changes: dict[str, Any], more: int) -> None:
     paper, model, pair = toy_model(), toy_model(**changes), toy_pair()
     assert parameters(model) - parameters(paper) == more
@@ -297,7 +298,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("activation", Activation)
+@each("activation", Activation)
 def test_the_feed_forward_layer_is_its_formula(activation: Activation) -> None:
     layer = FeedForward(6, 10, activation=activation, dropout=0.0, bias=True).double()
     nn.init.normal_(layer.to_hidden.bias)
@@ -341,15 +342,15 @@ def test_an_unknown_model_is_refused_with_a_suggestion() -> None:
         sized(ModelConfig(name="transfomer"))
 
 
-@pytest.mark.parametrize(
-    ("knob", "places"),
+@each(
+    "knob, places",
     [
         ("dropout", 2 + 2 * 2 + 3 * 3),  # on the embeddings of both stacks, and on each sub-layer's output
         ("activation_dropout", 2 + 3),
         ("attention_dropout", 0),  # which the attention kernel does itself
     ],
 )
-@pytest.mark.parametrize("norm", Norm)
+@each("norm", Norm)
 def test_each_dropout_acts_in_training_and_not_in_use(knob: str, places: int, norm: Norm) -> None:
     model = toy_model(norm=norm, **({"dropout": 0.0} | {knob: 0.5}))
     without, pair = toy_model(norm=norm, dropout=0.0), toy_pair()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT, slow
 from tests.contract import is_text, refused, run
+from tests.each import each
 from tests.toy_translator import GREEDY, sentences, toy_tokenizer, translator_of
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.run import TranslationFilter, check_paths
@@ -200,7 +201,7 @@ def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
     check()
 
 
-@pytest.mark.parametrize(("data", "lines"), [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\n\n", 2)])
+@each("data, lines", [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\n\n", 2)])
 def test_D1_the_smallest_inputs(data: bytes, lines: int) -> None:
     assert translated(data).count(b"\n") == lines
 

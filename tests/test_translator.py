@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import slow
+from tests.each import each
 from tests.toy_translator import (
     GREEDY,
     MARKS,
@@ -102,8 +103,8 @@ def test_D6_nothing_in_is_nothing_out(tokenizer: Tokenizer) -> None:
     assert translator_of(tokenizer).translate([]) == []
 
 
-@pytest.mark.parametrize("options", [GREEDY, {"n_best": 2}], ids=["greedy", "beam"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@each("options", [GREEDY, {"n_best": 2}])
+@each("dtype", [torch.float32, torch.float64])
 def test_D7_shuffled_lines_give_shuffled_translations(
     tokenizer: Tokenizer, dtype: torch.dtype, options: dict[str, object]
 ) -> None:
@@ -279,8 +280,8 @@ def test_D5_a_warning_names_ten_lines_and_counts_the_rest() -> None:
     assert named(range(1, 84)) == "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 73 more"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("One. Two! Three? Four… Five", ["One.", "Two!", "Three?", "Four…", "Five"]),
         ("Pi is 3.14 exactly. Or so.", ["Pi is 3.14 exactly.", "Or so."]),
@@ -300,8 +301,8 @@ def test_sentences_end_where_a_reader_says(text: str, expected: list[str]) -> No
     assert split_sentences(text, "en") == expected
 
 
-@pytest.mark.parametrize(
-    ("language", "text", "expected"),
+@each(
+    "language, text, expected",
     [
         (
             "en",
@@ -334,9 +335,7 @@ def test_abbreviations_and_numbers_end_no_sentence(language: str, text: str, exp
     assert split_sentences(text, language) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["今日は。明日は?！「はい。」終わり", "J. R. came. He left.", "no end", "a\u2028b. C", "1. One"]
-)
+@each("text", ["今日は。明日は?！「はい。」終わり", "J. R. came. He left.", "no end", "a\u2028b. C", "1. One"])
 def test_a_line_has_several_sentences_if_it_is_split_into_several(text: str) -> None:
     assert has_several(text, "en") is (len(split_sentences(text, "en")) > 1)
 
@@ -369,8 +368,8 @@ def test_sentences_are_packed_into_as_few_parts_as_there_is_room_for(tokenizer: 
 IN_SENTENCES = TrainingText(source_lang="en", target_lang="fr", multi_sentence_share=0.01)
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "n_parts"),
+@each(
+    "text, options, n_parts",
     [
         (IN_SENTENCES, {}, [2, 1, 0, 1]),
         (replace(IN_SENTENCES, multi_sentence_share=0.5), {}, [1, 1, 0, 1]),
@@ -378,7 +377,6 @@ IN_SENTENCES = TrainingText(source_lang="en", target_lang="fr", multi_sentence_s
         (TrainingText(), {"split_sentences": True}, [2, 1, 0, 1]),
         (IN_SENTENCES, {"split_sentences": False}, [1, 1, 0, 1]),
     ],
-    ids=["single sentences", "several a line", "unknown", "asked", "refused"],
 )
 def test_a_line_of_several_sentences_is_split_for_a_model_of_single_ones(
     tokenizer: Tokenizer, text: TrainingText, options: dict[str, Any], n_parts: list[int]
@@ -400,15 +398,14 @@ def test_a_line_of_several_sentences_is_split_for_a_model_of_single_ones(
         assert begun.text.endswith(alone[1].text), "a prefix is for the first part"
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "n_parts"),
+@each(
+    "text, options, n_parts",
     [
         (replace(IN_SENTENCES, multi_sentence_share=0.5), {}, 2),
         (TrainingText(), {"split_sentences": False}, 2),
         (TrainingText(), {}, 4),  # as before model files described their training text
         (IN_SENTENCES, {}, 4),
     ],
-    ids=["several a line", "refused", "unknown", "single sentences"],
 )
 def test_a_long_line_is_packed_only_for_a_model_that_has_met_several_sentences(
     tokenizer: Tokenizer, text: TrainingText, options: dict[str, Any], n_parts: int
@@ -462,7 +459,7 @@ def test_a_sentence_is_cut_between_words_where_it_can_be() -> None:
     assert long_lines.cut_at_words([], [], max_tokens=3) == []
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["." * 300_000, '."' * 150_000, "A. " * 90_000, "1. " * 90_000, "。" * 300_000, ". " * 150_000, " " * 300_000],
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.each import each
 from tests.toy_run import CPU, config, prepared, run, run_until, tree
 from transformer_cli.config.train import TrainConfig, TrainSettings
 from transformer_cli.evaluation.metrics import Score
@@ -48,7 +49,7 @@ def test_of_scores_that_differ_by_noise_the_lower_nll_is_better() -> None:
     assert after([(30.0, 2.0), (30.6, 2.1)]).best[0].step == 2
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_the_best_is_never_further_than_noise_below_the_highest_score(seed: int) -> None:
     draw = random.Random(seed)
     evaluations: list[tuple[float, float]] = []
@@ -77,7 +78,7 @@ def test_a_number_that_is_none_is_never_best() -> None:
 # ---- What a checkpoint keeps of it
 
 
-@pytest.mark.parametrize("stopped_after", range(8))
+@each("stopped_after", range(8))
 def test_a_resumed_run_ranks_as_one_that_was_never_stopped(stopped_after: int) -> None:
     evaluations = [(1.0, 5.0), (6.0, 4.0), (7.0, 4.2), (6.8, 3.9), (6.1, 3.8), (6.9, 3.85), (5.0, 3.9), (7.2, 3.95)]
     whole, before = after(evaluations), after(evaluations[:stopped_after])
@@ -175,8 +176,8 @@ def test_a_run_says_why_it_has_ended(
     assert [line for line in caplog.messages if line.startswith("ended at step")] == [expected]
 
 
-@pytest.mark.parametrize(
-    ("metric", "n_lines", "expected"),
+@each(
+    "metric, n_lines, expected",
     [
         # A tenth of a point of BLEU more or less decides nothing on 400 lines, half a point does on 1,000.
         ("auto", 400, Trust(5.0, 0.5)),

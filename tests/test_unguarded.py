@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.contract import run
+from tests.each import each
 from tests.toy_comparison import toy_comparison
 from tests.toy_run import model_file, packed, sentences
 from tests.toy_translator import engine_of, toy_tokenizer, translator_of
@@ -164,8 +165,8 @@ def test_models_are_compared_on_the_test_set_of_a_corpus_that_is_named(tmp_path:
     assert (found["n_lines"], [system["name"] for system in found["systems"]]) == (4, ["m", "m2"])
 
 
-@pytest.mark.parametrize(
-    ("task", "says"),
+@each(
+    "task, says",
     [
         ("translation", "corpus: 3 training pairs, 5 + 7 tokens, en → fr"),
         ("classification", "corpus: 3 training lines, 5 tokens"),
@@ -204,8 +205,8 @@ def toy_with(*results: tuple[str, bool, float, float], translations: list[str] |
     return replace(made, systems=systems, metrics=metrics)
 
 
-@pytest.mark.parametrize(
-    ("results", "says"),
+@each(
+    "results, says",
     [
         ([("BLEU", True, 1.5, 0.01)], "new is better than old by BLEU (+1.50)."),
         ([("BLEU", True, -1.5, 0.01)], "new is worse than old by BLEU (-1.50)."),
@@ -241,8 +242,8 @@ def test_equal_translations_and_seeds_of_one_config_are_said() -> None:
     assert _conclusion(seeds, 1).endswith("(+1.50); both are runs of one config, so this is what a seed does.")
 
 
-@pytest.mark.parametrize(
-    ("p", "higher_is_better", "says"),
+@each(
+    "p, higher_is_better, says",
     [
         (None, True, "deep: +1.50 BLEU on average beside base; a test needs two runs or more of each."),
         (0.05, True, "No difference between the groups deep and base is shown: +1.50 BLEU on average, p = 0.0500"),
@@ -262,8 +263,8 @@ CARD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
+@each(
+    "changes, says",
     [
         ({}, "Transformer: 6 encoder layers, 2 decoder layers, width 256, 4 heads, feed-forward 512"),
         ({"name": "tagger"}, "Transformer (tagger): 6 encoder layers, width 256, 4 heads, feed-forward 512"),
@@ -276,8 +277,8 @@ def test_a_card_says_what_a_model_is_made_of(changes: dict[str, Any], says: str)
     assert architecture({**CARD, **changes}).endswith(says)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
+@each(
+    "changes, says",
     [
         ({}, ""),
         ({"bias": False, "scale_embeddings": False}, " bias=false scale_embeddings=false"),

@@ -2,10 +2,10 @@
 
 from xml.etree import ElementTree
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.each import each
 from tests.marked import in_order, reversed_order, unmarked
 from transformer_cli.addons.documents.document import parse, translate_document
 
@@ -44,8 +44,8 @@ SVG = 'xmlns:s="http://www.w3.org/2000/svg"'
 DOCBOOK = 'xmlns="http://docbook.org/ns/docbook"'
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
+@each(
+    "source, expected",
     [
         (f"<html {XHTML}><style>p a</style><pre>a b</pre><p>Go on</p></html>", ["Go on"]),
         (f"<html {XHTML}><p>Use <code>a b</code> now</p></html>", ["Use a b now"]),
@@ -76,8 +76,8 @@ def test_names_of_code_mean_something_in_their_namespace(source: str, expected: 
 # ---- Android
 
 
-@pytest.mark.parametrize(
-    ("written", "expected"),
+@each(
+    "written, expected",
     [
         # https://developer.android.com/guide/topics/resources/string-resource#FormattingAndStyling
         (r"Hello\nworld", ["Hello", "world"]),
