@@ -134,7 +134,7 @@ def test_completion_does_not_import_torch() -> None:
 
 NOT_FOR_TRANSLATING = {
     *("torch._dynamo", "torch._inductor", "torch.utils.tensorboard", "sympy", "sacrebleu", "tensorboard"),
-    *("transformers", "ctranslate2", "transformer_cli.training", "transformer_cli.evaluation.metrics"),
+    *("transformers", "ctranslate2", "transformer_cli.training", "transformer_cli.evaluation.translation"),
 }
 
 

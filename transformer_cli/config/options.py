@@ -5,7 +5,6 @@ from dataclasses import fields, make_dataclass
 from functools import cache
 from typing import Any
 
-from transformer_cli.config.compose import from_plain
 from transformer_cli.config.fields import Affects, KeyInfo, check_ranges, key_infos
 from transformer_cli.config.keys import leaves
 from transformer_cli.errors import ConfigError
@@ -25,6 +24,8 @@ def checked_options(registry: Registry[Any], name: str, given: Mapping[str, Any]
         return {}
     for name, kind, _ in leaves(schema):
         _refuse_no_text(f"{key}.{name}", given.get(name), kind)
+    from transformer_cli.config.compose import from_plain  # and Hydra, which `--keys` does not need
+
     group, leaf = key.split(".")
     made = getattr(getattr(from_plain(_nested(schema, group, leaf), {group: {leaf: given}}), group), leaf)
     check_ranges(made, key)
