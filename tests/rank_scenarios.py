@@ -122,14 +122,14 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
     Trainer.forward_backward = noting  # type: ignore[method-assign]
     try:
         with (
-            stop_signals(speaks=False) as request,
+            stop_signals(is_reporting=False) as request,
             join_ranks(request, device_type="cpu", timeout_s=settings.train.rank_timeout) as ranks,
         ):
             work(folder, settings, ranks)
         return {"code": 0, "seen": seen, "reduced": all(reduced)}
     except TfmError as error:
-        speaks = rank == 0 if error.speaks is None else error.speaks
-        return {"code": error.exit_code, "error": str(error), "speaks": speaks, "seen": seen}
+        is_reporting = rank == 0 if error.is_reporting is None else error.is_reporting
+        return {"code": error.exit_code, "error": str(error), "is_reporting": is_reporting, "seen": seen}
 
 
 def work(folder: Path, settings: TrainConfig, ranks: Ranks) -> None:

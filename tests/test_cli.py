@@ -165,7 +165,9 @@ MESSAGE = "corpus.de:3: two\nlines"
 ERRORS = [kind(MESSAGE) for kind in (TfmError, *TfmError.__subclasses__()) if kind not in (Stopped, ElsewhereError)]
 
 
-@pytest.mark.parametrize("error", [*ERRORS, ElsewhereError(MESSAGE, 6, speaks=True)], ids=lambda error: repr(error))
+@pytest.mark.parametrize(
+    "error", [*ERRORS, ElsewhereError(MESSAGE, 6, is_reporting=True)], ids=lambda error: repr(error)
+)
 def test_each_kind_of_error_has_its_status(
     error: TfmError, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +203,7 @@ def test_a_rank_that_does_not_speak_lets_the_first_one_speak(
         assert main(["train", "nam=x"]) == 2
     finally:
         signal.signal(signal.SIGTERM, earlier)
-    assert waited == [cli.SPEAKING_S]
+    assert waited == [cli.REPORT_WAIT_S]
     assert capsys.readouterr().err == ""
 
 

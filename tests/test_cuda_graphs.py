@@ -25,7 +25,7 @@ from tests.toy_translator import (
 )
 from transformer_cli.config.model import Positions
 from transformer_cli.decoding.results import Translated
-from transformer_cli.decoding.search.request import LOOK_EVERY
+from transformer_cli.decoding.search.request import SYNC_INTERVAL
 from transformer_cli.decoding.search.steps import SearchSteps
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.decoding.translator import Translator
@@ -70,16 +70,16 @@ class Capturer:
 
 
 def replaying(
-    model: AnyModel, *, max_bytes: int | None = None, look_every: int = LOOK_EVERY, **options: Any
+    model: AnyModel, *, max_bytes: int | None = None, sync_interval: int = SYNC_INTERVAL, **options: Any
 ) -> tuple[Translator, Capturer]:
-    """A translator that works on a CPU as on a GPU: it replays, and the host looks every few steps."""
+    """A translator that works on a CPU as on a GPU: it replays, and the host synchronises every few steps."""
     translator, capturer = translator_of(toy_tokenizer(), model=model, **options), Capturer()
     engine = engine_of(translator)
     engine.decoder = CudaGraphDecoder(
         engine.model, source_pad_id=toy_tokenizer().pad_id, capture=capturer, max_bytes=max_bytes
     )
     run = engine._run
-    replace_search(translator, lambda request: run(replace(request, look_every=look_every)))
+    replace_search(translator, lambda request: run(replace(request, sync_interval=sync_interval)))
     return translator, capturer
 
 
@@ -208,7 +208,7 @@ def test_nothing_of_a_search_is_left_in_the_steps_that_it_captured() -> None:
 @pytest.mark.slow
 def test_a_search_goes_on_with_half_the_rows_of_the_same_buffers() -> None:
     model = random_model(toy_tokenizer(), dtype=torch.float64)
-    translator, _ = replaying(model, look_every=2, **BEAM)
+    translator, _ = replaying(model, sync_interval=2, **BEAM)
     translator.translate(sentences(16, seed=6))
     (static,) = decoder_of(translator).buffers.values()
     assert {16, 8} <= set(static.fronts) <= {16, 8, 4, 2, 1}

@@ -11,8 +11,8 @@ from tests.conftest import ROOT
 from tests.docs_code import write_files_of
 from tests.forked import Ran, run
 from tests.toy_run import sentences
-from transformer_cli.models.build import MODELS
 from transformer_cli.models.file import read_model
+from transformer_cli.models.registry import MODELS
 
 PAGE = ROOT / "docs" / "extending.md"
 N = 8  # updates

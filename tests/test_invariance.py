@@ -145,8 +145,8 @@ def share_the_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
 def stop_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence that is done ends its whole batch."""
 
-    real = stepping.look
-    monkeypatch.setattr(stepping, "look", lambda steps: [max(real(steps))] * len(steps.done_at_B))
+    real = stepping.read_done_at
+    monkeypatch.setattr(stepping, "read_done_at", lambda steps: [max(real(steps))] * len(steps.done_at_B))
 
 
 def number_samples_by_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,9 @@ from tests.toy_run import MODEL
 from transformer_cli.config.model import ModelConfig, Pooling, Positions
 from transformer_cli.data.batching import Batch, Run
 from transformer_cli.data.length_buckets import MOST_BUCKETS
-from transformer_cli.models.build import Model, build_model
+from transformer_cli.models.build import build_model
 from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.models.transformer import Model
 from transformer_cli.training.forward import predict_batch
 
 CPU = torch.device("cpu")

@@ -28,7 +28,8 @@ from transformer_cli.evaluation.metrics import (
     sentence_scores,
 )
 from transformer_cli.evaluation.translation import evaluate_translations
-from transformer_cli.models.build import MODELS, build_model
+from transformer_cli.models.build import build_model
+from transformer_cli.models.registry import MODELS
 from transformer_cli.registry import Registry
 from transformer_cli.training.optimizers import OPTIMIZERS, build_optimizer
 from transformer_cli.training.schedules import SCHEDULES, build_schedule
@@ -417,7 +418,7 @@ def test_a_number_from_a_reader_ends_in_exit_code_3_and_is_skipped_on_request(tm
 
 
 MODEL = """
-from transformer_cli.models.build import MODELS
+from transformer_cli.models.registry import MODELS
 from transformer_cli.models.transformer import Encoder
 
 class Broken(Encoder):

@@ -9,8 +9,8 @@ from tests import toy_classifier, toy_tagger
 from tests.contract import run
 from tests.toy_run import model_file
 from transformer_cli.addons.interop.registries import EXPORTERS
-from transformer_cli.models.build import MODELS
 from transformer_cli.models.file import ModelFile, write_model
+from transformer_cli.models.registry import MODELS
 
 LINES = b"a b c\nd e\n"
 

@@ -16,7 +16,7 @@ from torch import nn
 from transformer_cli.addons.classification.task import Classification
 from transformer_cli.config.model import Pooling
 from transformer_cli.config.tasks import TASKS
-from transformer_cli.models.build import MODELS
+from transformer_cli.models.registry import MODELS
 from transformer_cli.models.pooling import pool, source_layout
 from transformer_cli.models.transformer import Model
 from transformer_cli.tasks.translation import Translation

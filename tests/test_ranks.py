@@ -62,8 +62,8 @@ def codes(run: dict[str, Any]) -> list[Any]:
 
 
 def the_line(run: dict[str, Any]) -> str:
-    """What the one rank that speaks says."""
-    (line,) = (rank["error"] for rank in run["ranks"] if rank and rank.get("speaks"))
+    """The error that the one reporting rank prints."""
+    (line,) = (rank["error"] for rank in run["ranks"] if rank and rank.get("is_reporting"))
     return str(line)
 
 

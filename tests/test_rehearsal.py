@@ -35,7 +35,7 @@ from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.search.request import LOOK_EVERY
+from transformer_cli.decoding.search.request import SYNC_INTERVAL
 from transformer_cli.inference.incremental import IncrementalDecoder, LanguageModelDecoder, incremental_decoder
 from transformer_cli.models.ensemble import Ensemble
 from transformer_cli.models.kernel_choice import PackedKernel
@@ -397,7 +397,7 @@ def waits_of_steps(name: str, *, n_steps: int) -> list[int]:
 
 @pytest.mark.parametrize("name", slow_but(SEARCHES, "greedy", "groups", "top p"))
 def test_a_step_of_a_search_does_not_wait(name: str) -> None:
-    """But for the looks at which sentences are done, of which one is before the last steps counted here."""
-    waits = waits_of_steps(name, n_steps=LOOK_EVERY + 3)
-    assert waits[LOOK_EVERY - 1] == waits[1]
-    assert waits[-1] == waits[LOOK_EVERY] == waits[1] + 1
+    """But for reading which sentences are done, once before the last steps counted here."""
+    waits = waits_of_steps(name, n_steps=SYNC_INTERVAL + 3)
+    assert waits[SYNC_INTERVAL - 1] == waits[1]
+    assert waits[-1] == waits[SYNC_INTERVAL] == waits[1] + 1

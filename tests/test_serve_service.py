@@ -20,7 +20,7 @@ from transformer_cli.addons.serving.apis.own import answer
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
 from transformer_cli.addons.serving.models import ModelTable, ServedModel
-from transformer_cli.addons.serving.service import RequestCall, Service, Translation, Wish, _composed, _lines
+from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, Translation, _composed, _lines
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.train import Device
@@ -30,7 +30,7 @@ from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import write_model
 
-PLAIN = Wish()
+PLAIN = RequestOptions()
 TEXT = "the cat sat .\r\n\r\n   a woman drank milk .  \n\tin her chair .\n\n"
 
 
@@ -58,8 +58,10 @@ def service(models: dict[str, str]) -> Service:
     return serving(*models.values(), pivot="en")
 
 
-def translated(service: Service, *texts: str, source: str = "de", target: str = "en", wish: Wish = PLAIN) -> list[str]:
-    return [one.text for one in service.translate(texts, source, target, wish, service.call()).results]
+def translated(
+    service: Service, *texts: str, source: str = "de", target: str = "en", options: RequestOptions = PLAIN
+) -> list[str]:
+    return [one.text for one in service.translate(texts, source, target, options, service.call()).results]
 
 
 def refusal(action: Callable[[], object]) -> RequestError:
@@ -92,9 +94,12 @@ def test_the_line_ends_of_office_programs_are_kept(service: Service) -> None:
 
 def test_a_prefix_is_that_of_a_text_and_not_of_each_line(service: Service) -> None:
     lines = ["the cat sat .", "a woman drank milk ."]
-    (_, second), (first,) = translated(service, *lines), translated(service, lines[0], wish=Wish(prefix="in her"))
+    (_, second), (first,) = (
+        translated(service, *lines),
+        translated(service, lines[0], options=RequestOptions(prefix="in her")),
+    )
     assert first.startswith("in her")
-    assert translated(service, "\n".join(["", *lines]), lines[0], wish=Wish(prefix="in her")) == [
+    assert translated(service, "\n".join(["", *lines]), lines[0], options=RequestOptions(prefix="in her")) == [
         f"\n{first}\n{second}",
         first,
     ]
@@ -124,9 +129,9 @@ def test_answers_are_those_of_tfm_translate_whatever_else_is_asked_at_once(
 
 
 def test_the_alignment_of_a_text_counts_the_words_of_all_its_lines(service: Service) -> None:
-    wish = replace(PLAIN, alignments=True)
-    (whole,) = service.translate(["the cat .\n\na woman sat ."], "de", "en", wish, service.call()).results
-    first, second = service.translate(["the cat .", "a woman sat ."], "de", "en", wish, service.call()).results
+    options = replace(PLAIN, alignments=True)
+    (whole,) = service.translate(["the cat .\n\na woman sat ."], "de", "en", options, service.call()).results
+    first, second = service.translate(["the cat .", "a woman sat ."], "de", "en", options, service.call()).results
     assert first.alignment is not None
     assert second.alignment is not None
     n_target = len(first.text.split())
@@ -134,9 +139,9 @@ def test_the_alignment_of_a_text_counts_the_words_of_all_its_lines(service: Serv
 
 
 def test_alternatives_flags_and_scores_are_of_the_whole_text(service: Service) -> None:
-    wish = replace(PLAIN, decode={"n_best": 2, "max_length": 3}, token_scores=True)
-    (whole,) = service.translate(["the cat .\n a"], "de", "en", wish, service.call()).results
-    one, two = service.translate(["the cat .", "a"], "de", "en", wish, service.call()).results
+    options = replace(PLAIN, decode={"n_best": 2, "max_length": 3}, token_scores=True)
+    (whole,) = service.translate(["the cat .\n a"], "de", "en", options, service.call()).results
+    one, two = service.translate(["the cat .", "a"], "de", "en", options, service.call()).results
     assert [a.text for a in whole.alternatives] == [f"{one.alternatives[0].text}\n {two.alternatives[0].text}"]
     assert whole.score == pytest.approx(one.score + two.score)
     assert set(whole.flags) == {*one.flags, *two.flags}
@@ -188,15 +193,15 @@ def test_a_model_is_served_with_its_own_length_penalty(tmp_path: Path) -> None:
         path = str(tmp_path / f"{own}.safetensors")
         write_model(Path(path), replace(model_file(), source_lang="de", length_penalty=own))
         served, given = serving(path), serving(path, decode=DecodeConfig(beam_size=2, length_penalty=0.3))
-        for what, alpha, service, wish in (
+        for what, alpha, service, options in (
             ("own", None, served, PLAIN),
-            ("own beside another key", None, served, Wish(decode={"max_extra_length": 50})),
-            ("of the request", 1.0, served, Wish(decode={"length_penalty": 1.0})),
+            ("own beside another key", None, served, RequestOptions(decode={"max_extra_length": 50})),
+            ("of the request", 1.0, served, RequestOptions(decode={"length_penalty": 1.0})),
             ("of the config", 0.3, given, PLAIN),
-            ("of the request, before the config", 1.0, given, Wish(decode={"length_penalty": 1.0})),
+            ("of the request, before the config", 1.0, given, RequestOptions(decode={"length_penalty": 1.0})),
         ):
             expected = api.load(path, device="cpu", beam_size=2, length_penalty=alpha).translate(lines)
-            answered = service.translate(lines, "de", "en", wish, service.call()).results
+            answered = service.translate(lines, "de", "en", options, service.call()).results
             found = [(one.text, one.score) for one in answered]
             assert found == [(one.text, pytest.approx(one.candidates[0].score)) for one in expected], (own, what)
             scores[own, what] = [score for _, score in found]
@@ -204,8 +209,8 @@ def test_a_model_is_served_with_its_own_length_penalty(tmp_path: Path) -> None:
     assert scores[0.0, "of the config"] == pytest.approx(scores[10.0, "of the config"])
 
 
-@each(
-    "wish, says",
+@pytest.mark.parametrize(
+    ("options", "says"),
     [
         ({"decode": {"beam_sise": 2}}, "'beam_sise': no key that a request may have. Choose from "),
         ({"decode": {"precision": "bf16"}}, "'precision': no key that a request may have"),
@@ -222,8 +227,8 @@ def test_a_model_is_served_with_its_own_length_penalty(tmp_path: Path) -> None:
         ({"tags": ("<2xx>",)}, "--tag <2xx>: the model has no tags"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(service: Service, wish: dict[str, Any], says: str) -> None:
-    error = refusal(lambda: translated(service, "the cat .", wish=replace(PLAIN, **wish)))
+def test_what_cannot_be_done_is_refused_in_one_line(service: Service, options: dict[str, Any], says: str) -> None:
+    error = refusal(lambda: translated(service, "the cat .", options=replace(PLAIN, **options)))
     assert (error.status, says in error.message, "\n" in error.message) == (400, True, False), error.message
 
 
@@ -238,10 +243,10 @@ def test_n_best_needs_no_beam_beside_it_and_greedy_none_either(service: Service,
 
 
 def test_terms_and_prefixes_are_in_the_translation(service: Service) -> None:
-    wish = replace(PLAIN, terms=(("cat", "pretty"),))
-    assert "pretty" in translated(service, "the cat sat .", wish=wish)[0]
-    wish = replace(PLAIN, prefix="a woman")
-    assert translated(service, "the cat sat .", wish=wish)[0].startswith("a woman")
+    options = replace(PLAIN, terms=(("cat", "pretty"),))
+    assert "pretty" in translated(service, "the cat sat .", options=options)[0]
+    options = replace(PLAIN, prefix="a woman")
+    assert translated(service, "the cat sat .", options=options)[0].startswith("a woman")
 
 
 # ---- Limits
@@ -258,8 +263,8 @@ def limited(models: dict[str, str], **limits: Any) -> Service:
     return serving(models["de-en"], limits=LimitsConfig(**limits))
 
 
-def refused_text(service: Service, text: str, wish: Wish = PLAIN) -> RequestError:
-    return refusal(lambda: service.translate([text], "de", "en", wish, service.call()))
+def refused_text(service: Service, text: str, options: RequestOptions = PLAIN) -> RequestError:
+    return refusal(lambda: service.translate([text], "de", "en", options, service.call()))
 
 
 @pytest.mark.parametrize(
@@ -273,10 +278,10 @@ def refused_text(service: Service, text: str, wish: Wish = PLAIN) -> RequestErro
 def test_terms_have_a_limit_of_their_number_and_length(
     models: dict[str, str], terms: tuple[tuple[str, ...], ...], says: str
 ) -> None:
-    error = refused_text(limited(models, terms=5, term_characters=20), "the cat", Wish(terms=terms))
+    error = refused_text(limited(models, terms=5, term_characters=20), "the cat", RequestOptions(terms=terms))
     assert (error.status, error.message.startswith(says)) == (413, True), error.message
     assert limited(models, terms=4, term_characters=4).translate(
-        ["the cat"], "de", "en", Wish(terms=(("cat", "a"), ("milk", "milk"))), RequestCall()
+        ["the cat"], "de", "en", RequestOptions(terms=(("cat", "a"), ("milk", "milk"))), RequestCall()
     )
 
 
@@ -293,9 +298,9 @@ def test_terms_have_a_limit_of_their_number_and_length(
     ],
 )
 def test_lines_and_units_of_documents_have_a_limit(models: dict[str, str], form: str, text: str) -> None:
-    error = refused_text(limited(models, units=5), text, Wish(format=form))
+    error = refused_text(limited(models, units=5), text, RequestOptions(format=form))
     assert (error.status, error.message) == (413, "more than 5 lines, or texts within mark-up. Send it in parts")
-    assert limited(models, units=6).translate([text], "de", "en", Wish(format=form), RequestCall())
+    assert limited(models, units=6).translate([text], "de", "en", RequestOptions(format=form), RequestCall())
 
 
 class Clock(RequestCall):
@@ -310,8 +315,11 @@ class Clock(RequestCall):
         return self.left < 0
 
 
-@each("wish", [PLAIN, Wish(format="html"), Wish(terms=(("cat", "milk"),)), Wish(alignments=True)])
-def test_a_deadline_is_seen_wherever_it_passes(models: dict[str, str], wish: Wish) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [PLAIN, RequestOptions(format="html"), RequestOptions(terms=(("cat", "milk"),)), RequestOptions(alignments=True)],
+)
+def test_a_deadline_is_seen_wherever_it_passes(models: dict[str, str], options: RequestOptions) -> None:
     """Between lines, while a document is parsed or written, and in every search."""
     service = limited(models)
     text, n_asked, n_refused = "the <b>cat</b> sat .\n\nin her chair .\n", 0, 0
@@ -320,7 +328,7 @@ def test_a_deadline_is_seen_wherever_it_passes(models: dict[str, str], wish: Wis
         call.left = n_asked
         service.table.models[0].shared._queue.cache.clear()
         try:
-            service.translate([text], "de", "en", wish, call)
+            service.translate([text], "de", "en", options, call)
         except RequestError as error:
             n_refused += error.status == 503
         n_asked = 2 * n_asked + 1
@@ -455,17 +463,23 @@ def test_torch_does_what_ctranslate2_cannot_also_when_the_file_is_damaged(tmp_pa
     assert model.engine == "ctranslate2"
     assert translated(fast, "the cat sat .") == translated(torch_alone, "the cat sat .")
     assert model.torch is None
-    for wish in (Wish(prefix="a woman"), Wish(terms=(("cat", "pretty"),)), Wish(decode={"coverage_penalty": 0.2})):
-        assert translated(fast, "the cat sat .", wish=wish) == translated(torch_alone, "the cat sat .", wish=wish)
+    for options in (
+        RequestOptions(prefix="a woman"),
+        RequestOptions(terms=(("cat", "pretty"),)),
+        RequestOptions(decode={"coverage_penalty": 0.2}),
+    ):
+        assert translated(fast, "the cat sat .", options=options) == translated(
+            torch_alone, "the cat sat .", options=options
+        )
     assert model.torch is not None
 
 
 def test_what_is_unusual_in_a_text_is_told_its_client_and_not_the_log(
     multilingual: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wish = Wish(terms=(("cat", "milk"),))
+    options = RequestOptions(terms=(("cat", "milk"),))
     text = "<2xx> the cat " + "sat in her chair " * 200
-    (result,) = multilingual.translate([text], "en", "de", wish, multilingual.call()).results
+    (result,) = multilingual.translate([text], "en", "de", options, multilingual.call()).results
     assert result.flags
     assert not caplog.records
 
@@ -509,8 +523,8 @@ def test_the_target_decides_the_language_and_other_tags_are_added_to_its_tag(mul
     line = "the cat sat ."
     for target, tag, entry in (("de", "", "<2de>"), ("fr", "<bt>", "<2fr> <bt>"), ("fr", "<2fr>", "<2fr>")):
         expected = api.load(path, device="cpu", beam_size=2, tag=entry).translate([line])[0].text
-        wish = replace(PLAIN, tags=tuple(tag.split()))
-        assert translated(multilingual, line, source="en", target=target, wish=wish) == [expected]
+        options = replace(PLAIN, tags=tuple(tag.split()))
+        assert translated(multilingual, line, source="en", target=target, options=options) == [expected]
 
 
 @each(
@@ -525,15 +539,15 @@ def test_the_target_decides_the_language_and_other_tags_are_added_to_its_tag(mul
 def test_tags_for_another_language_than_the_target_are_refused(
     line: str, tag: str, named: str, multilingual: Service
 ) -> None:
-    wish = replace(PLAIN, tags=tuple(tag.split()))
-    error = refusal(lambda: translated(multilingual, line, source="en", target="de", wish=wish))
+    options = replace(PLAIN, tags=tuple(tag.split()))
+    error = refusal(lambda: translated(multilingual, line, source="en", target="de", options=options))
     assert error.status == 400
     assert named in error.message
 
 
 def test_alignments_count_the_tags_of_a_text_as_words_of_it(multilingual: Service) -> None:
-    wish = replace(PLAIN, alignments=True)
+    options = replace(PLAIN, alignments=True)
     texts = ["the cat sat .\na woman sat .", "<2de> the cat sat .\n<2de> a woman sat ."]
-    plain, tagged = multilingual.translate(texts, "en", "de", wish, multilingual.call()).results
+    plain, tagged = multilingual.translate(texts, "en", "de", options, multilingual.call()).results
     assert plain.alignment
     assert tagged.alignment == [(i + 1 if i < 4 else i + 2, j) for i, j in plain.alignment]

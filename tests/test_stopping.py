@@ -54,7 +54,7 @@ def before(method: Callable[..., Any], happens: Callable[[Any, dict[str, Any]], 
 
 
 def run_with_signals(folder: Path, settings: TrainConfig | None = None) -> None:
-    with stop_signals(speaks=False) as request:
+    with stop_signals(is_reporting=False) as request:
         run(folder, settings, Ranks(request))
 
 
@@ -148,7 +148,7 @@ def test_A9_a_closed_terminal_and_slurms_warning_are_as_sigterm(
 def test_A9_nohup_keeps_its_word(tmp_path: Path) -> None:
     earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stop_signals(speaks=False) as request:
+        with stop_signals(is_reporting=False) as request:
             send(signal.SIGHUP)
             assert request.signal == 0
     finally:
@@ -186,7 +186,10 @@ def test_a_signal_before_training_stops_on_the_spot() -> None:
 
 def test_a_signal_that_a_library_swallows_still_stops() -> None:
     """SentencePiece makes a RuntimeError of whatever its sentences raise, OmegaConf one of every exception."""
-    with pytest.raises(Stopped, match="stopped by SIGINT: nothing was being trained yet"), stop_signals(speaks=False):
+    with (
+        pytest.raises(Stopped, match="stopped by SIGINT: nothing was being trained yet"),
+        stop_signals(is_reporting=False),
+    ):
         try:
             send(signal.SIGINT)
             raise AssertionError("went on")

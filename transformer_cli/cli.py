@@ -24,7 +24,7 @@ from transformer_cli.registry import did_you_mean
 from transformer_cli.standard_streams import replace_standard_streams
 from transformer_cli.version import __version__
 
-SPEAKING_S = 3.0
+REPORT_WAIT_S = 3.0
 
 
 def entry_point() -> NoReturn:
@@ -84,7 +84,7 @@ def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
     except Stopped as stopped:
         return _fail(f"{stopped}. Go on with `{shlex.join(['tfm', *arguments])}`", stopped.exit_code, mark="tfm: ")
     except TfmError as error:
-        return _fail(str(error), error.exit_code, speaks=error.speaks)
+        return _fail(str(error), error.exit_code, is_reporting=error.is_reporting)
     except BrokenPipeError:
         return 141
     except KeyboardInterrupt:
@@ -247,14 +247,14 @@ def _overview() -> str:
     )
 
 
-def _fail(message: str, status: int, *, mark: str = "tfm: error: ", speaks: bool | None = None) -> int:
+def _fail(message: str, status: int, *, mark: str = "tfm: error: ", is_reporting: bool | None = None) -> int:
     """Print one line on stderr, unless another rank does; with TFM_DEBUG=1 the traceback too. Returns `status`."""
     from transformer_cli.logs import is_first_rank
 
-    if not (is_first_rank() if speaks is None else speaks):
+    if not (is_first_rank() if is_reporting is None else is_reporting):
         # torchrun ends all ranks as soon as one has ended: the one that reports the error may need a moment.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(SPEAKING_S)
+        time.sleep(REPORT_WAIT_S)
         return status
     try:
         print(f"{mark}{printable(concealed(message))}", file=sys.stderr)

@@ -20,7 +20,7 @@ class TfmError(Exception):
     """A user's mistake or an outside failure: printed as one line, without a traceback."""
 
     exit_code = 70
-    speaks: bool | None = None  # whether this process prints it; None: the first rank does
+    is_reporting: bool | None = None  # whether this process prints it; None: the first rank does
 
 
 class ConfigError(TfmError):
@@ -44,7 +44,7 @@ class EnvironmentFault(TfmError):
 
 
 class LostRankError(EnvironmentFault):
-    speaker = 0  # the first of the ranks that are left
+    reporter = 0  # the first of the ranks that are left
 
 
 class DivergedError(TfmError):
@@ -64,9 +64,9 @@ class Stopped(TfmError):
 
 
 class ElsewhereError(TfmError):
-    def __init__(self, message: str, exit_code: int, *, speaks: bool) -> None:
+    def __init__(self, message: str, exit_code: int, *, is_reporting: bool) -> None:
         super().__init__(message)
-        self.exit_code, self.speaks = exit_code, speaks
+        self.exit_code, self.is_reporting = exit_code, is_reporting
 
 
 def quoted(text: str, limit: int = 80) -> str:

@@ -238,4 +238,4 @@ def _raise_failure(runs: Sequence[SweepRun]) -> None:
     what = f"{len(failed)} of {len(runs)} runs failed, {first.label}: {first.error}"
     if first.exit_code > 128:
         raise Stopped(first.exit_code - 128, str(first.error).partition(": ")[2])
-    raise ElsewhereError(what, first.exit_code, speaks=True)
+    raise ElsewhereError(what, first.exit_code, is_reporting=True)

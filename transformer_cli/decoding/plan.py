@@ -183,7 +183,7 @@ class Planner:
         """Warns of faults in the tags of lines; each warning once."""
         for number, (given, line) in enumerate(zip(lines, work, strict=True), start=first_line):
             if line.segments:
-                self.tag_warnings.look(number, given, line.tags)
+                self.tag_warnings.check(number, given, line.tags)
 
     def join(self, line: Line, found: Mapping[SegmentKey, Sequence[Hypothesis]]) -> Translated:
         """The n-th candidate of a line is made of the n-th of each of its segments."""
@@ -235,7 +235,7 @@ class TagWarnings:
         self.text, self.known = text, known
         self.lacked = self.unlike = False
 
-    def look(self, number: int, line: str, tags: Sequence[str]) -> None:
+    def check(self, number: int, line: str, tags: Sequence[str]) -> None:
         if not self.known:
             return
         if not self.unlike and (unknown := _TAG_LIKE.match(split_tags(line, self.known)[1].lstrip())):

@@ -67,7 +67,7 @@ def score_translations(
     warnings = TagWarnings(text, known)
     for number, (source, _) in enumerate(pairs, start=first_line):
         if source.strip():
-            warnings.look(number, source, split_tags(source, known)[0])
+            warnings.check(number, source, split_tags(source, known)[0])
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
     for file in files:
         refuse_beyond_table(file, longest, first_line)

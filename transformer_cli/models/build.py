@@ -4,10 +4,8 @@ from dataclasses import replace
 
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.options import checked_options
-from transformer_cli.models.registry import MODELS, Vocabulary, check_model
+from transformer_cli.models.registry import MODELS, Vocabulary
 from transformer_cli.models.transformer import DEFAULT_OPTIONS, Model, ModelOptions
-
-__all__ = ["MODELS", "Model", "ModelOptions", "Vocabulary", "build_model", "check_model"]
 
 
 def build_model(

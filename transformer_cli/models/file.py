@@ -24,7 +24,7 @@ from transformer_cli.config.tasks import our_kinds, task_of_model
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Chunk, Output, write_whole
-from transformer_cli.models.build import MODELS, Model, build_model
+from transformer_cli.models.build import build_model
 from transformer_cli.models.header import (
     FORMAT,
     MALFORMED,
@@ -46,7 +46,8 @@ from transformer_cli.models.header import (
     unhashed,
     whole,
 )
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.registry import MODELS
+from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.plugins import loaded_plugins
 from transformer_cli.system import total_memory
 from transformer_cli.version import __version__

@@ -45,9 +45,7 @@ AttentionT = TypeVar("AttentionT", SelfAttention, CrossAttention)
 class ModelOptions:
     """How a model is computed. Its parameters and, but for rounding, its outputs are the same with any of them."""
 
-    activation_checkpointing: bool = (
-        False  # activation_checkpointing each layer in the backward pass rather than keep its activations
-    )
+    activation_checkpointing: bool = False  # recompute each layer's activations in the backward pass
     projects_memory_at_once: bool = False  # keys and values for all decoder layers: one large product, not many small
     vocab_multiple_of: int = 1  # in training, pad the product with the vocabulary to a multiple of so many columns
 

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from transformer_cli.config.train import Sharding, TrainSettings
 from transformer_cli.data.batching import Batch
-from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.kernel_choice import PackedKernel
-from transformer_cli.models.transformer import TokenModel
+from transformer_cli.models.transformer import Model, TokenModel
 from transformer_cli.training.forward import inputs
 from transformer_cli.training.word_dropout import WordDropout, embeddings_scaled
 

@@ -12,10 +12,10 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes, padded
 from transformer_cli.data.length_buckets import BucketedBatch, bucketed
 from transformer_cli.data.transfer import copies_asynchronously, to_device
-from transformer_cli.models.build import Model
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.layouts import Buckets, PackedLayout
+from transformer_cli.models.transformer import Model
 
 
 def ready(batch: Batch, kernel: PackedKernel, device: torch.device) -> Batch:
@@ -33,7 +33,7 @@ def pinned(batch: FixedSizeBatch, device: torch.device) -> FixedSizeBatch:
 
 
 def inputs(batch: Batch, device: torch.device, kernel: PackedKernel) -> Inputs:
-    """`batch` on `device`, by one copy that nothing waits for; `ready` has not to be called before."""
+    """`batch` on `device`, by one copy that nothing waits for; it need not be `ready` before."""
     if kernel is PackedKernel.per_length:
         source, target = (
             PackedLayout.of_groups([(run.n_pairs, run[side]) for run in batch.runs], device) for side in (1, 2)

@@ -143,9 +143,9 @@ class Ranks:
     def leave(self, error: TfmError) -> None:
         """Publish why this rank ends, and which rank reports it."""
         if self._store is not None and not isinstance(error, ElsewhereError):
-            speaker = error.speaker if isinstance(error, LostRankError) else 0
+            reporter = error.reporter if isinstance(error, LostRankError) else 0
             with suppress(RuntimeError):
-                self._store.set("fault", f"{error.exit_code} {speaker} {error}")
+                self._store.set("fault", f"{error.exit_code} {reporter} {error}")
 
     def shut_down(self) -> None:
         """The end of a run that went well. Without torchrun the first rank keeps the store: it leaves last."""
@@ -184,7 +184,7 @@ class Ranks:
             except RuntimeError as error:
                 raise self._unreachable(str(error)) from error
             if asked_at is not None and time.monotonic() - asked_at > grace_s:
-                raise self._missing("rank 0 does not answer", speaker=1)
+                raise self._missing("rank 0 does not answer", reporter=1)
             time.sleep(0.05)
 
     def _complete(self, begin: Callable[[], Sequence[dist.Work]], step: int, *, on_gpu: bool = False) -> None:
@@ -230,11 +230,11 @@ class Ranks:
             return self._unreachable(what)
         is_gone = silent and waited_s < self.timeout_s
         did = f"does not answer, at step {step}" if is_gone else f"has not reached step {step} for {waited_s:.0f} s"
-        return self._missing(f"{named} {did}", speaker=min({*range(self.world_size)} - {*(silent or late)}))
+        return self._missing(f"{named} {did}", reporter=min({*range(self.world_size)} - {*(silent or late)}))
 
-    def _missing(self, what: str, *, speaker: int) -> LostRankError:
+    def _missing(self, what: str, *, reporter: int) -> LostRankError:
         error = LostRankError(f"{what}. Look at its own log, and run the same command again")
-        error.speaker, error.speaks = speaker, self.rank == speaker
+        error.reporter, error.is_reporting = reporter, self.rank == reporter
         return error
 
     def _beat(self) -> None:
@@ -256,12 +256,12 @@ class Ranks:
         """Raise ElsewhereError if another rank has published why it left."""
         assert self._store is not None
         if fault := self._read("fault", ""):
-            code, speaker, message = fault.split(" ", 2)
-            raise ElsewhereError(message, int(code), speaks=self.rank == int(speaker))
+            code, reporter, message = fault.split(" ", 2)
+            raise ElsewhereError(message, int(code), is_reporting=self.rank == int(reporter))
 
     def _unreachable(self, what: str) -> LostRankError:
         first_line = what.split("\n")[0]
-        return self._missing(f"rank {self.rank}: cannot reach the others ({first_line})", speaker=self.rank)
+        return self._missing(f"rank {self.rank}: cannot reach the others ({first_line})", reporter=self.rank)
 
 
 @contextmanager

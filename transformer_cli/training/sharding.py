@@ -22,8 +22,8 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.models.build import Model
 from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.models.transformer import Model
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.optimizers import load_optimizer_tensors, optimizer_tensors
 from transformer_cli.training.ranks import Ranks

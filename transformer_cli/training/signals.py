@@ -30,10 +30,10 @@ class StopRequest:
     what a stop means then.
     """
 
-    def __init__(self, *, speaks: bool = True, idle: str = IDLE) -> None:
+    def __init__(self, *, is_reporting: bool = True, idle: str = IDLE) -> None:
         self.signal = 0  # none yet
         self.is_training = False
-        self.speaks = speaks
+        self.is_reporting = is_reporting
         self._idle = idle
 
     def note_end(self) -> None:
@@ -58,19 +58,19 @@ class StopRequest:
             self._announce(f"tfm: {signal.Signals(signum).name}: saving after this step{again}\n")
 
     def _announce(self, line: str) -> None:
-        if self.speaks:
+        if self.is_reporting:
             with suppress(OSError):
                 below_the_bar = "\n" if os.isatty(2) else ""
                 os.write(2, (below_the_bar + line).encode())  # print could be interrupting itself
 
 
 @contextmanager
-def stop_signals(*, speaks: bool = True, idle: str = IDLE) -> Iterator[StopRequest]:
+def stop_signals(*, is_reporting: bool = True, idle: str = IDLE) -> Iterator[StopRequest]:
     """Receive the signals meanwhile. In another thread than the main one, handlers stay as they are.
 
     Raises Stopped for one that comes outside of training, whatever else has become of it on the way.
     """
-    request = StopRequest(speaks=speaks, idle=idle)
+    request = StopRequest(is_reporting=is_reporting, idle=idle)
     if threading.current_thread() is not threading.main_thread():
         yield request
         return

@@ -14,8 +14,8 @@ from transformer_cli.decoding.search import check_search
 from transformer_cli.errors import ConfigError, DivergedError, EnvironmentFault
 from transformer_cli.evaluation.translation import check_metrics
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.build import check_model
 from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.models.registry import check_model
 from transformer_cli.training.checkpoints import Checkpoint
 from transformer_cli.training.optimizers import check_optimizer
 from transformer_cli.training.precision import choose_dtype

@@ -27,10 +27,10 @@ from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.build import Model, ModelOptions, build_model
+from transformer_cli.models.build import build_model
 from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.memory import is_out_of_memory
-from transformer_cli.models.transformer import TokenModel
+from transformer_cli.models.transformer import Model, ModelOptions, TokenModel
 from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.ema import PREFIX as EMA
 from transformer_cli.training.ema import Ema

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformer_cli.config.train import TrainSettings
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.data.transfer import to_device
-from transformer_cli.models.build import Model
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.inputs import Inputs
+from transformer_cli.models.transformer import Model
 
 Factors = Callable[[Tensor], Tensor]  # ids of one side, [L] -> what the embedding of each is multiplied by, [L]
 

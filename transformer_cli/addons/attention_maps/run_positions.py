@@ -17,10 +17,10 @@ from transformer_cli.config.model import ModelConfig, Positions
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
-from transformer_cli.models.build import Model
 from transformer_cli.models.file import read_model
 from transformer_cli.models.locate import locate_model
 from transformer_cli.models.runs import run_of
+from transformer_cli.models.transformer import Model
 from transformer_cli.text_io import check_output, open_output
 
 

@@ -71,7 +71,7 @@ def report(
         print(json.dumps({"model": str(path), "test_set": test.name, **found.as_dict()}, indent=2))
     else:
         print(f"{test.name}, {found.n_lines:,} lines, {path}")
-        print("\n".join(found.lines()), flush=True)  # before we speak as if they had arrived
+        print("\n".join(found.lines()), flush=True)  # before a message that says so
     if found.n_blank:
         LOGGER.info("%s: %d blank lines, of which nothing is counted", test.name, found.n_blank)
     if found.n_unknown:

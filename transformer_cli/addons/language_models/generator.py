@@ -143,7 +143,7 @@ class Generator:
             self.config,
             seeds=[(self.seed, number)],
             device=self.device,
-            look_every=None if stream is None else 1,  # what is streamed has to be live
+            sync_interval=None if stream is None else 1,  # what is streamed has to be live
         )
         (hypotheses,) = SEARCHES[self.config.search](request)
         found = [self._generated(prompt, hypothesis) for hypothesis in hypotheses]

@@ -97,7 +97,7 @@ class ReferenceCurve:
 
 
 def _summary(found: Mapping[str, str]) -> str:
-    """One verdict on all figures: a figure that is on track does not speak against another."""
+    """One verdict on all figures: one that is on track does not outweigh another."""
     verdicts = {verdict: title for title, verdict in found.items() if verdict != "on track"}
     if not found:
         return "not comparable"

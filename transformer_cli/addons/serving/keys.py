@@ -87,7 +87,7 @@ class ServeConfig:
     )
     cache: int = key(20_000, "Sentences whose translations are kept in memory, of each model; 0: none.", low=0)
     reload: float = key(
-        5.0, "Seconds between looks at the models' files, which are read again if replaced; 0: never.", low=0
+        5.0, "Seconds between checks of the models' files, which are read again if replaced; 0: never.", low=0
     )
     api_keys: str | None = key(
         None,

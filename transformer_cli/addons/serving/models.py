@@ -266,7 +266,7 @@ class ModelTable:
                     )
                 new.warm_up()
                 if FileState.of(new.path) != state:
-                    continue  # replaced once more while it was read; the next look reads all of it
+                    continue  # replaced once more while it was read; the next check reads all of it
             except RAISED as error:  # whatever it is, what is in memory serves on
                 self.failed[model.path] = state
                 self.n_reload_failures += 1

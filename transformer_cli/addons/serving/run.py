@@ -1,4 +1,4 @@
-"""The process: its address, uvicorn, the look at replaced files, and the end."""
+"""The process: its address, uvicorn, the check for replaced files, and the end."""
 
 import asyncio
 import contextlib

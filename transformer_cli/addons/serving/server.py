@@ -14,7 +14,7 @@ from transformer_cli.addons.serving.forms import Fields, fields_of, parse_json
 from transformer_cli.addons.serving.gate import RECORD
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.metrics import Metrics
-from transformer_cli.addons.serving.service import RequestCall, Service, Translation, Wish
+from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, Translation
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.decoding.shared_translator import SHORT
 
@@ -56,11 +56,11 @@ class Server:
             raise ClientDisconnect from None
 
     async def translate(
-        self, request: Request, texts: Sequence[str], source: str | None, target: str | None, wish: Wish
+        self, request: Request, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions
     ) -> Translation:
         """Translates as `run` does; a short request gets no thread, which would cost as much again."""
-        if not wish.is_simple or self.service.must_detect(source) or sum(map(len, texts)) > SHORT:
-            return await self.run(request, partial(self.service.translate, texts, source, target, wish))
+        if not options.is_simple or self.service.must_detect(source) or sum(map(len, texts)) > SHORT:
+            return await self.run(request, partial(self.service.translate, texts, source, target, options))
         call = self.service.call(is_awaited=True)
         if (record := request.scope.get(RECORD)) is not None:
             record.call = call
@@ -68,7 +68,7 @@ class Server:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(PATIENCE, lambda: watches.append(loop.create_task(_cancel_when_gone(request, call))))
         try:
-            return await self.service.translate_async(texts, source, target, wish, call)
+            return await self.service.translate_async(texts, source, target, options, call)
         except GoneError:
             raise ClientDisconnect from None
         finally:

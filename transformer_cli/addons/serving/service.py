@@ -42,8 +42,8 @@ Observe = Callable[[ServedModel, Sequence[Translated]], object]
 
 
 @dataclass(frozen=True)
-class Wish:
-    """How texts shall be translated; what is not said is as `tfm serve` was told."""
+class RequestOptions:
+    """The options of a request; those that it does not set are the settings of `tfm serve`."""
 
     decode: Mapping[str, Any] = field(default_factory=dict)  # keys of the group
     terms: tuple[tuple[str, ...], ...] = ()  # source phrase, and the phrases that its translation may have
@@ -61,7 +61,7 @@ class Wish:
 
     @property
     def is_simple(self) -> bool:
-        """Whether one search of each line, as the server was told, is all there is to do."""
+        """Whether one search of each line with the settings of `tfm serve` is enough."""
         has_more = self.decode or self.terms or self.prefix or self.alignments or self.token_scores or self.retry
         return self.is_plain and not has_more
 
@@ -112,37 +112,37 @@ class Service:
         return RequestCall(deadline=time.monotonic() + self.config.limits.seconds, is_awaited=is_awaited)
 
     def translate(
-        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+        self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
     ) -> Translation:
         """`translate_async` in a thread, which waits."""
-        return finished(self.translate_async(texts, source, target, wish, call))
+        return finished(self.translate_async(texts, source, target, options, call))
 
     async def translate_async(
-        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+        self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
     ) -> Translation:
         """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time.
 
-        It is never suspended unless `call.is_awaited`, with which the wish must be a simple one.
+        It is never suspended unless `call.is_awaited`, with which the options must be simple.
         """
         self.check_size(texts)
-        if wish.format not in (known := formats()):
-            raise RequestError(400, f"format: {quoted(wish.format, 40)} is none. Choose one of {', '.join(known)}")
-        return await self.any_size_async(texts, source, target, wish, call)
+        if options.format not in (known := formats()):
+            raise RequestError(400, f"format: {quoted(options.format, 40)} is none. Choose one of {', '.join(known)}")
+        return await self.any_size_async(texts, source, target, options, call)
 
     def translate_any_size(
-        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+        self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
     ) -> Translation:
         """Translates texts of any size, as of a file, which the limit on the request's body bounds."""
-        return finished(self.any_size_async(texts, source, target, wish, call))
+        return finished(self.any_size_async(texts, source, target, options, call))
 
     async def any_size_async(
-        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+        self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
     ) -> Translation:
         with self.within_deadline(call):
-            return await self._any_size(texts, source, target, wish, call)
+            return await self._any_size(texts, source, target, options, call)
 
     async def _any_size(
-        self, texts: Sequence[str], source: str | None, target: str | None, wish: Wish, call: RequestCall
+        self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
     ) -> Translation:
         call.n_characters += sum(map(len, texts))
         table = self.table
@@ -155,38 +155,38 @@ class Service:
         found: dict[int, TextResult] = {}
         for origin, route in routes.items():
             chosen = [n for n, one in enumerate(origins) if one.language == origin]
-            translated = await self._texts([texts[n] for n in chosen], route, wish, call)
+            translated = await self._texts([texts[n] for n in chosen], route, options, call)
             found.update(zip(chosen, translated, strict=True))
         results = [found[n] for n in range(len(texts))]
         return Translation(results, origins, [routes[one.language] for one in origins])
 
     async def _texts(
-        self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+        self, texts: Sequence[str], route: Sequence[Step], options: RequestOptions, call: RequestCall
     ) -> list[TextResult]:
         """Texts of one language."""
         if not route:
             return [_unchanged(text) for text in texts]
-        if not wish.is_plain:
-            return self._documents(texts, route, wish, call)
+        if not options.is_plain:
+            return self._documents(texts, route, options, call)
         split = [list(_lines(text)) for text in texts]
         of_texts = [[line.text for line in one if line.text] for one in split]
         lines = [line for one in of_texts for line in one]
         self.check_units(len(lines))
         begins = [n == 0 for one in of_texts for n in range(len(one))]
         with self.admitted(len(lines)):
-            found = iter(await self.translate_lines(lines, route, wish, call, begins=begins))
+            found = iter(await self.translate_lines(lines, route, options, call, begins=begins))
         tags = route[0].model.tags
-        return [_joined(one, [next(found) for line in one if line.text], wish, tags) for one in split]
+        return [_joined(one, [next(found) for line in one if line.text], options, tags) for one in split]
 
     def _documents(
-        self, texts: Sequence[str], route: Sequence[Step], wish: Wish, call: RequestCall
+        self, texts: Sequence[str], route: Sequence[Step], options: RequestOptions, call: RequestCall
     ) -> list[TextResult]:
         """Texts with mark-up or placeholders. Tags are placed by alignment, where a model can say it."""
-        if wish.prefix:
+        if options.prefix:
             raise RequestError(400, "prefix: not with mark-up or placeholders. Leave one of them out")
         can_align = all(step.model.can_align for step in route)
         symbols = [one for one in route[0].model.symbols if all(one in step.model.symbols for step in route)]
-        of_units = replace(wish, alignments=can_align, decode={**wish.decode, "n_best": 1})
+        of_units = replace(options, alignments=can_align, decode={**options.decode, "n_best": 1})
 
         def translate(units: Sequence[str]) -> list[Translated]:
             with self.admitted(len(units)):
@@ -197,10 +197,10 @@ class Service:
             call.check()
 
         try:
-            documents = translate_documents(texts, wish.format, translate, symbols=symbols, on_unit=on_unit)
+            documents = translate_documents(texts, options.format, translate, symbols=symbols, on_unit=on_unit)
         except DataError as error:
             raise RequestError(400, str(error)) from error
-        return [_of_document(document, wish) for document in documents]
+        return [_of_document(document, options) for document in documents]
 
     def must_detect(self, source: str | None) -> bool:
         return source is None and len({s for s, _, _ in self.table.pairs()}) > 1
@@ -245,7 +245,7 @@ class Service:
         self,
         lines: Sequence[str],
         route: Sequence[Step],
-        wish: Wish,
+        options: RequestOptions,
         call: RequestCall,
         *,
         begins: Sequence[bool] = (),
@@ -254,13 +254,13 @@ class Service:
 
         `begins` says of each line whether a text begins with it, and its translation with the prefix.
         """
-        if len(route) > 1 and (wish.prefix or wish.terms):
+        if len(route) > 1 and (options.prefix or options.terms):
             raise RequestError(400, "a prefix or terms: not where two models translate one after the other")
         links: list[list[tuple[int, int]] | None] = [None] * len(lines)
         results: list[Translated] = []
         try:
             for n, step in enumerate(route):
-                results = await self._one_step(lines, step, wish, call, begins=begins, is_last=n == len(route) - 1)
+                results = await self._one_step(lines, step, options, call, begins=begins, is_last=n == len(route) - 1)
                 links = [_composed(before, one.alignment) for before, one in zip(links, results, strict=True)]
                 lines = [result.text for result in results]
         except (ConfigError, DataError) as error:
@@ -291,28 +291,28 @@ class Service:
         self,
         lines: Sequence[str],
         step: Step,
-        wish: Wish,
+        options: RequestOptions,
         call: RequestCall,
         *,
         begins: Sequence[bool],
         is_last: bool,
     ) -> list[Translated]:
-        decode = self.decode_config(wish.decode if is_last else {})
-        options = TranslateOptions(
-            terminology=self._terminology(wish.terms),
-            prefixes=bool(wish.prefix),
-            retry=wish.retry,
-            alignments=wish.alignments,
-            token_scores=wish.token_scores and is_last,
-            tags=_tags(lines, step, wish.tags if is_last else ()),
-            warns=False,  # its client learns it from the flags
+        decode = self.decode_config(options.decode if is_last else {})
+        translate_options = TranslateOptions(
+            terminology=self._terminology(options.terms),
+            prefixes=bool(options.prefix),
+            retry=options.retry,
+            alignments=options.alignments,
+            token_scores=options.token_scores and is_last,
+            tags=_tags(lines, step, options.tags if is_last else ()),
+            warns=False,  # the client reads the flags
         )
-        shared = step.model.translator(decode, options)
+        shared = step.model.translator(decode, translate_options)
         if call.is_awaited:
             results = await shared.translate_async(lines, call)
         else:
             translator = shared.for_call(call)
-            results = translator.translate(lines, prefixes=_prefixes(wish.prefix, lines, begins, translator))
+            results = translator.translate(lines, prefixes=_prefixes(options.prefix, lines, begins, translator))
         call.models[step.model.name] = None
         call.n_sentences += sum(result.n_parts for result in results) if is_last else 0
         if self.observe is not None:
@@ -474,7 +474,7 @@ def _unchanged(text: str) -> TextResult:
     return TextResult(text, alternatives=[], score=0.0, flags=["copied"], n_sentences=0, lines=[])
 
 
-def _of_document(document: TranslatedDocument, wish: Wish) -> TextResult:
+def _of_document(document: TranslatedDocument, options: RequestOptions) -> TextResult:
     """The result of a document, without an alignment: its words are those between the tags."""
     lines = [unit.result for unit in document.units if unit.result.candidates]
     return TextResult(
@@ -484,7 +484,7 @@ def _of_document(document: TranslatedDocument, wish: Wish) -> TextResult:
         flags=[*_flags(lines), *document.flags],
         n_sentences=sum(one.n_parts for one in lines),
         lines=lines,
-        tokens=[token for one in lines for token in one.tokens or []] if wish.token_scores else None,
+        tokens=[token for one in lines for token in one.tokens or []] if options.token_scores else None,
     )
 
 
@@ -512,7 +512,9 @@ def _lines(text: str) -> Iterator[_Line]:
             yield _Line(before, stripped, after + ("" if end is None else end[0]))
 
 
-def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish, tags: Sequence[str] = ()) -> TextResult:
+def _joined(
+    lines: Sequence[_Line], found: Sequence[Translated], options: RequestOptions, tags: Sequence[str] = ()
+) -> TextResult:
     n_candidates = max((len(one.candidates) for one in found), default=1)
     texts = [_text(lines, [_candidate(one, n).text for one in found]) for n in range(n_candidates)]
     sums = [
@@ -526,8 +528,8 @@ def _joined(lines: Sequence[_Line], found: Sequence[Translated], wish: Wish, tag
         flags=_flags(found),
         n_sentences=sum(one.n_parts for one in found),
         lines=list(found),
-        alignment=_alignment(lines, found, tags) if wish.alignments else None,
-        tokens=[token for one in found for token in one.tokens or []] if wish.token_scores else None,
+        alignment=_alignment(lines, found, tags) if options.alignments else None,
+        tokens=[token for one in found for token in one.tokens or []] if options.token_scores else None,
     )
 
 

@@ -48,7 +48,7 @@ def train_and_report(config: TrainConfig, observe: Observer | None = None) -> Tr
     """
     start = Start.of(config)
     with (
-        stop_signals(speaks=is_first_rank()) as request,
+        stop_signals(is_reporting=is_first_rank()) as request,
         join_ranks(request, device_type=start.device.type, timeout_s=config.train.rank_timeout) as ranks,
     ):
         run = train_run(start, ranks, observe, owns_process=True)

@@ -14,7 +14,7 @@ Banned tokens, such as PAD, BOS and the unknown token, keep their share of the p
 force-decoding the translation gives.
 A choice between log-probabilities less than `SearchRequest.near_tie` apart may change with the rounding of kernels,
 which depends on the shape of the batch. Greedy and beam search mark the hypotheses of a sentence that had such a near
-tie. On an accelerator, where nothing waits for the device but a look every few steps, equal candidates are near ties
+tie. On an accelerator, where the host waits for the device only every few steps, equal candidates are near ties
 as well, unless `exact` puts them in order.
 """
 

@@ -87,7 +87,7 @@ class Beam:
         config, device = request.config, request.state_device
         self.beam_size, self.eos_id, self.scoring, self.terms = config.beam_size, request.control.eos, scoring, terms
         self.recorder = request.recorder
-        self.near_tie, self.settles_equals = request.near_tie, request.steps_between_looks == 1
+        self.near_tie, self.settles_equals = request.near_tie, request.steps_between_syncs == 1
         self.n_live = config.beam_size // config.diversity_groups  # of one group
         self.n_wanted = min(config.n_best, self.n_live)  # finished ones, and no better live one: the sentence is done
         self.index_C1, self.behind_C1 = torch.arange(4 * self.n_live + 2, device=device).chunk(2)

@@ -70,7 +70,7 @@ def run(
     `reorders`: a hypothesis may continue another one. `can_capture`: `advance` is the same for all requests of equal
     settings, and reads no number that changes from step to step but the `length` that it is given.
     """
-    processors, every = LogitsProcessors(request), request.steps_between_looks
+    processors, every = LogitsProcessors(request), request.steps_between_syncs
     kept = [processors, *hypothesis_states, *([] if scoring.coverage is None else [scoring.coverage])]
     steps = SearchSteps(request, state, advance, scoring, kept, reorders=reorders)
     static: StaticSteps | None = None
@@ -87,7 +87,7 @@ def run(
             steps.take() if static is None else static.take_step(steps)
             steps.n_taken += 1
             history.append(Step(indices, *steps.choices(len(indices))))
-        done_at = look(steps)[: len(indices)]
+        done_at = read_done_at(steps)[: len(indices)]
         if request.cancelled is not None:
             cancelled = request.cancelled()
             done_at = [n or steps.n_taken * cancelled[index] for n, index in zip(done_at, indices, strict=True)]
@@ -119,7 +119,7 @@ def on_static_buffers(
     return program
 
 
-def look(steps: SearchSteps) -> list[int]:
+def read_done_at(steps: SearchSteps) -> list[int]:
     """The step that ended each sentence, 0 if it is live: the only value that a search waits for its device for.
 
     Raises CheckpointError if logits of a live sentence were not numbers.

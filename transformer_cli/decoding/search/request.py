@@ -16,7 +16,7 @@ from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search.top_k import NEAR_TIE
 from transformer_cli.decoding.search.trace import SearchTrace, TraceRecorder
 
-LOOK_EVERY = 8  # steps of an accelerator, which a sentence that is done may take for nothing
+SYNC_INTERVAL = 8  # steps of an accelerator, which a sentence that is done may take for nothing
 
 
 class Cache(Protocol):
@@ -89,10 +89,10 @@ class SearchRequest(Generic[CacheT]):
     device: torch.device | None = None  # of the logits; None: that of `max_lengths_B`
     near_tie: float = NEAR_TIE  # log-probabilities less than this apart may change places by rounding
     exact: bool = False  # put equal candidates in order in every step, instead of marking sentences that have some
-    # Steps after which the host reads which sentences are done; None: 1 on a CPU, LOOK_EVERY elsewhere.
-    look_every: int | None = None
-    recorder: TraceRecorder | None = None  # records the search; the host then looks after every step
-    # Which sentences no one waits for any more: they leave the batch, with what was found. Asked at every look.
+    # Steps after which the host reads which sentences are done; None: 1 on a CPU, SYNC_INTERVAL elsewhere.
+    sync_interval: int | None = None
+    recorder: TraceRecorder | None = None  # records the search; the host then synchronises after every step
+    # Which sentences no one waits for any more: they leave the batch, with what was found. Read at every sync.
     cancelled: Callable[[], Sequence[bool]] | None = None
 
     def __post_init__(self) -> None:
@@ -111,12 +111,12 @@ class SearchRequest(Generic[CacheT]):
         return self.max_lengths_B.device if self.device is None else self.device
 
     @property
-    def steps_between_looks(self) -> int:
+    def steps_between_syncs(self) -> int:
         if self.recorder is not None:
             return 1
-        if self.look_every is not None:
-            return self.look_every
-        return 1 if self.state_device.type == "cpu" else LOOK_EVERY
+        if self.sync_interval is not None:
+            return self.sync_interval
+        return 1 if self.state_device.type == "cpu" else SYNC_INTERVAL
 
     @property
     def longest(self) -> int:

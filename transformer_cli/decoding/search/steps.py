@@ -80,9 +80,9 @@ class Advance(Protocol):
 class SearchSteps:
     """Takes the steps of a search.
 
-    Where the host looks after each, the sentences that are done leave at once. Elsewhere nothing waits for the device:
-    sentences that are done stay as they are until a look, and tensors are written in place, so that a step can be
-    captured, which then serves other searches (`padded` and `load`).
+    If the host synchronises after each, the sentences that are done leave at once. If not, nothing waits for the
+    device: sentences that are done stay as they are until a sync, and tensors are written in place, so that a step can
+    be captured, which then serves other searches (`padded` and `load`).
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SearchSteps:
         reorders: bool,
     ) -> None:
         self.advance, self.scoring, self.hypothesis_states = advance, scoring, hypothesis_states
-        self.control, self.exact, self.freezes = request.control, request.exact, request.steps_between_looks > 1
+        self.control, self.exact, self.freezes = request.control, request.exact, request.steps_between_syncs > 1
         self.model = ModelStep(
             lambda ids_R: request.step(ids_R, request.cache), lambda rows_R: request.cache.reorder(rows_R)
         )

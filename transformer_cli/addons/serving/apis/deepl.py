@@ -11,7 +11,7 @@ from starlette.routing import Route
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_of, switch_of, text_of, texts_of
 from transformer_cli.addons.serving.server import Server
-from transformer_cli.addons.serving.service import Wish
+from transformer_cli.addons.serving.service import RequestOptions
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.errors import quoted
 from transformer_cli.languages import names_of, written
@@ -60,8 +60,8 @@ def routes(server: Server) -> list[Route]:
         _check_languages(server, source, target)
         chosen, is_on = _options(values)
         _check_ignored(values.get("ignore_tags"), texts, is_html=chosen["tag_handling"] == "html")
-        wish, joined = _wish(chosen, texts)
-        translation = await server.translate(request, joined, source, target, wish)
+        options, joined = _request_options(chosen, texts)
+        translation = await server.translate(request, joined, source, target, options)
         # There is one model for each pair of languages, whichever is asked for.
         model_type = (chosen["model_type"] or "").removeprefix("prefer_")
         return JSONResponse(
@@ -158,13 +158,13 @@ def _options(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, b
     return chosen, {name: switch_of(values.get(name), name) for name in SWITCHES}
 
 
-def _wish(chosen: dict[str, str | None], texts: list[str]) -> tuple[Wish, list[str]]:
+def _request_options(chosen: dict[str, str | None], texts: list[str]) -> tuple[RequestOptions, list[str]]:
     """How to translate, and the texts as they are split: where line ends do not count, a paragraph is one line."""
     form = chosen["tag_handling"] or "text"
     split = chosen["split_sentences"] or ("1" if form == "text" else "nonewlines")
     joined = [_WITHIN_PARAGRAPH.sub(" ", text) for text in texts] if form == "text" and split != "1" else texts
     decode = {"split_sentences": False} if split == "0" else {}
-    return Wish(decode=decode, format=form, placeholders=any(map(spans_to_keep, texts))), joined
+    return RequestOptions(decode=decode, format=form, placeholders=any(map(spans_to_keep, texts))), joined
 
 
 def _check_ignored(tags: Any, texts: list[str], *, is_html: bool) -> None:

@@ -19,7 +19,7 @@ from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_of, number_of, text_of, texts_of
 from transformer_cli.addons.serving.models import Step
 from transformer_cli.addons.serving.server import Server
-from transformer_cli.addons.serving.service import TextResult, Wish
+from transformer_cli.addons.serving.service import RequestOptions, TextResult
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.languages import names_of, written
 
@@ -74,8 +74,8 @@ def routes(server: Server) -> list[Route]:
         asked = given(fields.values.get("alternatives"))
         n_alternatives = 0 if asked is None else number_of(asked, "alternatives")
         decode = _candidates(server, n_alternatives + 1) if n_alternatives else {}
-        wish = Wish(decode=decode, format=kind, placeholders=any(map(spans_to_keep, texts)))
-        translation = await server.translate(request, texts, source, target, wish)
+        options = RequestOptions(decode=decode, format=kind, placeholders=any(map(spans_to_keep, texts)))
+        translation = await server.translate(request, texts, source, target, options)
         answer: dict[str, Any] = {"translatedText": [one.text for one in translation.results]}
         if source is None:
             answer["detectedLanguage"] = [_detected(one) for one in translation.origins]
@@ -88,8 +88,8 @@ def routes(server: Server) -> list[Route]:
         source, target = _language(fields, "source"), _language(fields, "target")
         name, text, kind = _file(fields)
         bom = BOM_TEXT if text.startswith(BOM_TEXT) else ""
-        wish = Wish(format=kind, placeholders=True)
-        work = partial(server.service.translate_any_size, [text.removeprefix(bom)], source, target, wish)
+        options = RequestOptions(format=kind, placeholders=True)
+        work = partial(server.service.translate_any_size, [text.removeprefix(bom)], source, target, options)
         translation = await server.run(request, work)
         ((result,), (route,)) = translation.results, translation.routes
         token = downloads.add(_translated_name(name, route), (bom + result.text).encode())

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import given, number_of, text_of
 from transformer_cli.addons.serving.server import Server
-from transformer_cli.addons.serving.service import TextResult, Wish
+from transformer_cli.addons.serving.service import RequestOptions, TextResult
 
 PREFIX = "/translator/"
 
@@ -26,7 +26,7 @@ def routes(server: Server) -> list[Route]:
         if model >= len(pairs):
             raise RequestError(400, f"id: {model} is no model. Choose one of /translator/models, 0 to {len(pairs) - 1}")
         source, target, _ = pairs[model]
-        results = (await server.translate(request, texts, source, target, Wish())).results
+        results = (await server.translate(request, texts, source, target, RequestOptions())).results
         n_best = max(1 + len(one.alternatives) for one in results)
         return JSONResponse(
             [

@@ -12,7 +12,7 @@ from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import language_of, text_of, texts_of
 from transformer_cli.addons.serving.models import ServedModel, Step, decode_keys
 from transformer_cli.addons.serving.server import Server
-from transformer_cli.addons.serving.service import TextResult, Translation, Wish
+from transformer_cli.addons.serving.service import RequestOptions, TextResult, Translation
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.results import Candidate
 from transformer_cli.errors import quoted
@@ -27,8 +27,8 @@ def routes(server: Server) -> list[Route]:
         body = await server.json(request)
         texts, _ = texts_of(body.pop("text", None), "text")
         source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))
-        wish = wish_of(body)
-        return JSONResponse(answer(await server.translate(request, texts, source, target, wish)))
+        options = request_options(body)
+        return JSONResponse(answer(await server.translate(request, texts, source, target, options)))
 
     async def models(request: Request) -> JSONResponse:
         table, limits = server.service.table, server.config.limits
@@ -62,7 +62,7 @@ def routes(server: Server) -> list[Route]:
     ]
 
 
-def wish_of(body: dict[str, Any]) -> Wish:
+def request_options(body: dict[str, Any]) -> RequestOptions:
     """The options of a request, which are its keys other than texts and languages. Raises RequestError 400."""
     switches = {}
     for name in SWITCHES:
@@ -75,7 +75,7 @@ def wish_of(body: dict[str, Any]) -> Wish:
     if unknown := [name for name in body if name not in known]:
         names = ", ".join(sorted({"text", "source", "target", "format", "terms", "prefix", "tag", *SWITCHES, *known}))
         raise RequestError(400, f"{quoted(unknown[0])}: no key of this request. There are {names}")
-    return Wish(
+    return RequestOptions(
         decode=body,
         terms=terms_of(terms),
         format="text" if form is None else text_of(form, "format"),

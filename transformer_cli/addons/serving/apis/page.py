@@ -9,7 +9,7 @@ from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import language_of, text_of
 from transformer_cli.addons.serving.page.page import HEADERS, render
 from transformer_cli.addons.serving.server import Server
-from transformer_cli.addons.serving.service import RequestCall, Wish
+from transformer_cli.addons.serving.service import RequestCall, RequestOptions
 
 
 def routes(server: Server) -> list[Route]:
@@ -37,7 +37,9 @@ def routes(server: Server) -> list[Route]:
             step, *others = server.service.table.route(source, target)
             if others:
                 raise RequestError(400, "attention: two models translate one after the other. Ask for that of one")
-            found = translation or server.service.translate([text], source, target, Wish(), call).results[0].text
+            found = (
+                translation or server.service.translate([text], source, target, RequestOptions(), call).results[0].text
+            )
             return pages.page(step, text, found, call)
 
         # Opened as a page of its own, it has the rights of no site.

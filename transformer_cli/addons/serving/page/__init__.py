@@ -1,1 +1,1 @@
-"""The web page of `tfm serve`: one file that speaks to the server it came from, and to no other."""
+"""The web page of `tfm serve`: one file that sends requests to the server it came from, and to no other."""

@@ -1,4 +1,4 @@
-"""The host looks only every few steps which sentences are done, and finds what it finds by looking at each.
+"""The host reads only every few steps which sentences are done; the result is that of reading it after each step.
 
 Shapes: as in test_search.py.
 """
@@ -22,7 +22,7 @@ from tests.toy_translator import VARIANTS, random_model, toy_tokenizer
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.decoding import search
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchRequest, loop, rows_per_sentence
-from transformer_cli.decoding.search.request import LOOK_EVERY
+from transformer_cli.decoding.search.request import SYNC_INTERVAL
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.inference.kv_cache import reorder_groups
@@ -31,7 +31,7 @@ META = torch.device("meta")
 MAX_LENGTHS = [1 + (5 * b) % 11 for b in range(24)]
 # Where a search may wait for its device, by function, and how often. A new place needs a reason here.
 HOST_SYNCS = {
-    "loop.to_host": "at a look",
+    "loop.to_host": "at a sync",
     "loop.concatenated": "at the end of a search",
     "loop.hypotheses": "at the end, on the host",
     "loop.rank": "at the end, on the host",
@@ -41,8 +41,8 @@ HOST_SYNCS = {
     "mbr.mean_chrf": "at the end, in numpy: texts are compared",
     "loop.may_swap": "no tensor",
     "constraints.__init__": "no tensor",
-    "steps.take": "on a CPU, or where the host looks after each step",
-    "trace.end_step": "where a trace is asked for: the host then looks after each step",
+    "steps.take": "on a CPU, or where the host synchronises after each step",
+    "trace.end_step": "where a trace is asked for: the host then synchronises after each step",
     "trace._options": "as in `end_step`",
     "trace._add": "as in `end_step`",
     "sampling.keep_top_p": "on a CPU: elsewhere the first round is the last",
@@ -97,14 +97,14 @@ def run(
     return SEARCHES[config.search](request)
 
 
-@each("name", CONFIGS)
-@each("every", [2, LOOK_EVERY])
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("every", [2, SYNC_INTERVAL])
 def test_looking_seldom_finds_what_looking_at_each_step_finds(name: str, every: int) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
     for exact in (False, True):
         expected = run(tables, config, MAX_LENGTHS, what, exact=exact)
-        found = run(tables, config, MAX_LENGTHS, what, exact=exact, look_every=every)
+        found = run(tables, config, MAX_LENGTHS, what, exact=exact, sync_interval=every)
         assert all_found(found) == all_found(expected)
 
 
@@ -112,38 +112,38 @@ def test_looking_seldom_finds_what_looking_at_each_step_finds(name: str, every: 
 def test_a_sentence_that_is_cancelled_leaves_and_the_others_are_found_as_before(name: str) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
-    n_looks = 0
+    n_syncs = 0
 
-    def third_after_two_looks() -> list[bool]:
-        nonlocal n_looks
-        n_looks += 1
-        return [n_looks > 2 and b % 3 == 0 for b in range(24)]
+    def third_after_two_syncs() -> list[bool]:
+        nonlocal n_syncs
+        n_syncs += 1
+        return [n_syncs > 2 and b % 3 == 0 for b in range(24)]
 
     expected = all_found(run(tables, config, MAX_LENGTHS, what))
-    found = all_found(run(tables, config, MAX_LENGTHS, what, cancelled=third_after_two_looks))
+    found = all_found(run(tables, config, MAX_LENGTHS, what, cancelled=third_after_two_syncs))
     assert [one for b, one in enumerate(found) if b % 3] == [one for b, one in enumerate(expected) if b % 3]
 
 
-@each("name", CONFIGS)
-@each("every", [1, LOOK_EVERY])
-def test_a_look_ends_a_search_that_is_cancelled(name: str, every: int) -> None:
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("every", [1, SYNC_INTERVAL])
+def test_a_sync_ends_a_search_that_is_cancelled(name: str, every: int) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
-    looks: list[int] = []
+    syncs: list[int] = []
 
     def all_of_them() -> list[bool]:
-        looks.append(1)
+        syncs.append(1)
         return [True] * 24
 
-    run(tables, config, MAX_LENGTHS, what, look_every=every, cancelled=all_of_them)
-    assert len(looks) == 1
+    run(tables, config, MAX_LENGTHS, what, sync_interval=every, cancelled=all_of_them)
+    assert len(syncs) == 1
 
 
 @pytest.mark.parametrize("alpha", [0.6, slow(2.5)])
 def test_looking_seldom_finds_what_trying_every_sentence_finds(alpha: float) -> None:
     tables, max_lengths = random_tables(20, seed=12), [1 + b % 5 for b in range(20)]
     config = DecodeConfig(beam_size=1000, n_best=8, length_penalty=alpha)
-    found = run(tables, config, max_lengths, look_every=3)
+    found = run(tables, config, max_lengths, sync_interval=3)
     for ours, theirs in zip(found, every_sentence(tables, max_lengths, alpha=alpha, n_best=8), strict=True):
         assert [(h.ids, h.finished) for h in ours] == [(h.ids, h.finished) for h in theirs]
         assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], abs=1e-9)
@@ -155,10 +155,10 @@ def test_equal_candidates_are_put_in_order_or_marked_as_near_ties(config: Decode
     tables.logits_BMV.round_()
     expected = run(tables, config, [6] * 60)
     assert run(tables, config, [6] * 60, exact=True) == expected
-    assert run(tables, config, [6] * 60, exact=True, look_every=LOOK_EVERY) == expected
+    assert run(tables, config, [6] * 60, exact=True, sync_interval=SYNC_INTERVAL) == expected
     tables.logits_BMV[..., -1] = tables.logits_BMV[..., 0]  # which the order of columns decides
     expected = run(tables, config, [6] * 60)
-    marked = run(tables, config, [6] * 60, look_every=LOOK_EVERY)
+    marked = run(tables, config, [6] * 60, sync_interval=SYNC_INTERVAL)
     for one, other in zip(expected, marked, strict=True):
         assert one == other or other[0].is_near_tie
 
@@ -179,31 +179,31 @@ def test_the_first_token_that_is_no_number_is_named(name: str) -> None:
     tables.logits_BMV[..., CONTROL.eos] = -math.inf
     tables.logits_BMV[1, 1 + VOCABULARY :] = math.nan  # after two tokens
     tables.logits_BMV[2, 1 + VOCABULARY + VOCABULARY**2 :] = math.nan
-    for every in (1, LOOK_EVERY):
+    for every in (1, SYNC_INTERVAL):
         with pytest.raises(CheckpointError, match="at token 3 of"):
-            run(tables, CONFIGS[name][0], [9, 9, 9], look_every=every)
+            run(tables, CONFIGS[name][0], [9, 9, 9], sync_interval=every)
 
 
 @pytest.mark.parametrize("name", ["greedy", "one of four", "sample"])
 def test_what_a_model_says_after_the_end_is_not_read(name: str) -> None:
     tables = random_tables(6, seed=7)
     tables.logits_BMV[::2, :, CONTROL.eos] += 1000  # these end at once
-    expected = run(tables, CONFIGS[name][0], [9] * 6, look_every=1)
+    expected = run(tables, CONFIGS[name][0], [9] * 6, sync_interval=1)
     tables.logits_BMV[::2, 1:] = math.nan
-    assert run(tables, CONFIGS[name][0], [9] * 6, look_every=LOOK_EVERY) == expected
+    assert run(tables, CONFIGS[name][0], [9] * 6, sync_interval=SYNC_INTERVAL) == expected
 
 
 def test_the_host_looks_every_few_steps_and_never_past_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables, looks, to_host = random_tables(4, seed=8), [], loop.to_host
+    tables, syncs, to_host = random_tables(4, seed=8), [], loop.to_host
     tables.logits_BMV[..., CONTROL.eos] = -math.inf
-    monkeypatch.setattr(loop, "to_host", lambda x_X: looks.append(len(x_X)) or to_host(x_X))
+    monkeypatch.setattr(loop, "to_host", lambda x_X: syncs.append(len(x_X)) or to_host(x_X))
     cache = tables.start(4)
     request: SearchRequest[Any] = SearchRequest(
-        tables.step, cache, CONTROL, torch.tensor([21, 30, 21, 9]), DecodeConfig(), look_every=8
+        tables.step, cache, CONTROL, torch.tensor([21, 30, 21, 9]), DecodeConfig(), sync_interval=8
     )
     SEARCHES["beam"](request)
     assert len(cache.rows_seen) == 30
-    assert looks == [5, 5, 4, 2]  # after 8, 16, 24 and 30 steps; and the number of the broken step
+    assert syncs == [5, 5, 4, 2]  # after 8, 16, 24 and 30 steps; and the number of the broken step
 
 
 # ---- On an accelerator
@@ -221,13 +221,13 @@ def source(n_sentences: int, longest: int, device: torch.device) -> Tensor:
 def test_no_step_waits_for_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the device "meta" nothing can be read: a step that tries to raises."""
     (config, what), tokenizer = CONFIGS[name], toy_tokenizer()
-    model, looks = random_model(tokenizer, config=VARIANTS["modern"]).to(META), []
+    model, syncs = random_model(tokenizer, config=VARIANTS["modern"]).to(META), []
 
     def to_host(x_X: Tensor) -> list[int]:
-        looks.append(len(x_X))
-        if len(looks) == 4:
+        syncs.append(len(x_X))
+        if len(syncs) == 4:
             raise Enough
-        return [*([5] if len(looks) == 2 else [0]), *[0] * (len(x_X) - 1)]  # the first one leaves at the second look
+        return [*([5] if len(syncs) == 2 else [0]), *[0] * (len(x_X) - 1)]  # the first one leaves at the second sync
 
     monkeypatch.setattr(loop, "to_host", to_host)
     with rehearse(), torch.inference_mode():
@@ -253,8 +253,8 @@ def test_no_step_waits_for_an_accelerator(name: str, monkeypatch: pytest.MonkeyP
         )
         with pytest.raises(Enough):
             SEARCHES[config.search](request)
-    assert cache.length == 4 * LOOK_EVERY
-    assert looks == [7, 7, 6, 6]
+    assert cache.length == 4 * SYNC_INTERVAL
+    assert syncs == [7, 7, 6, 6]
 
 
 def test_every_place_that_waits_for_a_device_is_listed() -> None:
