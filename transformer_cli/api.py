@@ -55,7 +55,7 @@ def load(
     """
     config: DecodeConfig = from_plain(DecodeConfig, decode)
     options = replace(options, tags=(*options.tags, *tags_in(tag)))
-    opened = open_models(model_names(path), runs=runs, engine=engine, decode=config, options=options)
+    opened = open_models(_model_names(path), runs=runs, engine=engine, decode=config, options=options)
     translator = opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
     # Many batches at once: an engine with processes of its own keeps them all busy.
     shared = SharedEngine(translator.engine, n_cached=0, batches_at_once=BATCHES_AT_ONCE if parallel else 1)
@@ -79,7 +79,7 @@ def score(
 
     config: DecodeConfig = from_plain(DecodeConfig, decode)
     place = choose_device(Device(device))
-    models = read_models(locate_models(model_names(path), runs))
+    models = read_models(locate_models(_model_names(path), runs))
     model = in_precision(build_all(models, place), config.precision, place)
     tags = tags_in(tag)
     check_given_tags(tags, models[0].tokenizers.source.tags)
@@ -117,7 +117,7 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     return run.result
 
 
-def model_names(path: str | Path | Sequence[str | Path] | None) -> str | list[str] | None:
+def _model_names(path: str | Path | Sequence[str | Path] | None) -> str | list[str] | None:
     if path is None or isinstance(path, str | Path):
         return None if path is None else str(path)
     return [str(one) for one in path]

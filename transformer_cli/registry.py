@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from transformer_cli.errors import ConfigError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 EntryT = TypeVar("EntryT")
 
 
@@ -39,7 +39,7 @@ def load_addons() -> None:
                 importlib.import_module(f"{__package__}.{_ADDONS.name}.{name}.plugin")
 
 
-class Registry(Generic[T]):
+class Registry(Generic[_T]):
     """Builders by the names that a config may use.
 
     `adopt` gets the name and what is registered, which may be a plugin's, and returns the entry; it raises ConfigError
@@ -48,10 +48,10 @@ class Registry(Generic[T]):
 
     with_options: ClassVar[list["Registry[Any]"]] = []
 
-    def __init__(self, kind: str, *, adopt: Callable[[str, Any], T] | None = None, options_key: str = "") -> None:
+    def __init__(self, kind: str, *, adopt: Callable[[str, Any], _T] | None = None, options_key: str = "") -> None:
         self.kind, self.options_key = kind, options_key
         self._adopt = adopt
-        self._entries: dict[str, T] = {}
+        self._entries: dict[str, _T] = {}
         self._options: dict[str, type] = {}
         if options_key:
             self.with_options.append(self)
@@ -79,7 +79,7 @@ class Registry(Generic[T]):
 
         return add
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: str) -> _T:
         load_addons()
         if name not in self._entries:
             self._refuse(name)
@@ -93,7 +93,7 @@ class Registry(Generic[T]):
         load_addons()
         return sorted(self._entries)
 
-    def items(self) -> list[tuple[str, T]]:
+    def items(self) -> list[tuple[str, _T]]:
         """Name and entry of each, in the order in which they were registered."""
         load_addons()
         return list(self._entries.items())
@@ -139,11 +139,11 @@ def check_callable(entry: object, *, what: str, arguments: str) -> None:
 
 
 def guarded(
-    function: Callable[..., T],
+    function: Callable[..., _T],
     fault_of: Callable[..., str | None],
     *,
     given: Callable[..., tuple[Any, ...]] = lambda *args: args,
-) -> Callable[..., T]:
+) -> Callable[..., _T]:
     """`function`; if it is a plugin's, its result is refused in one line where `fault_of` says what is wrong with it.
 
     `fault_of` gets the result and the arguments, and the function what `given` makes of these: a copy, where it might
@@ -153,7 +153,7 @@ def guarded(
         return function
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> T:
+    def call(*args: Any, **kwargs: Any) -> _T:
         result = function(*given(*args), **kwargs)
         if fault := fault_of(result, *args, **kwargs):
             raise ConfigError(f"{place_of(function)}: returned {fault}. Correct it")

@@ -14,7 +14,7 @@ from transformer_cli.command import SweepRun
 
 MAX_NAME_BYTES = 180  # file systems allow 255, and temporary names need room
 RECORD_FILE, RESULTS_FILE = "run.json", "results.json"
-SEED = "seed"
+_SEED = "seed"
 
 
 def value_of(override: Override) -> str:
@@ -71,8 +71,8 @@ class SeedGroup:
 def over_seeds(runs: Sequence[SweepRun]) -> list[SeedGroup]:
     groups: dict[tuple[tuple[str, str], ...], list[SweepRun]] = {}
     for run in runs:
-        if SEED in run.changes and run.error is None:
-            others = tuple((key, value) for key, value in run.changes.items() if key != SEED)
+        if _SEED in run.changes and run.error is None:
+            others = tuple((key, value) for key, value in run.changes.items() if key != _SEED)
             groups.setdefault(others, []).append(run)
     found = []
     for others, members in groups.items():
@@ -102,7 +102,7 @@ def table(runs: Sequence[SweepRun]) -> str:
     lines += [f"{run.label}: {run.ended}{run.error}" for run in runs if run.error is not None]
     groups = over_seeds(runs)
     if any(group.n_runs > 1 for group in groups):
-        others = [key for key in keys if key != SEED]
+        others = [key for key in keys if key != _SEED]
         means = [["seeds", *others, *names]]
         for group in groups:
             changes = [group.changes.get(key, "") for key in others]

@@ -14,7 +14,7 @@ from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
 # The last two are reported for the languages that papers report them for.
-METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
+_METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
 
 
 # Keys of `tfm evaluate` without a meaning for translations that are given.
@@ -61,7 +61,7 @@ class EvaluateConfig:
     overwrite: bool = key(False, "Replace `save` and `sentence_scores` if they exist.", flag="--overwrite")
     tag: str | None = key(None, TAG, flag="--tag")
     metrics: list[str] = key(
-        [*METRICS], "Metrics of translations, in order, also spbleu, chrf++ and comet; a plugin may register others."
+        [*_METRICS], "Metrics of translations, in order, also spbleu, chrf++ and comet; a plugin may register others."
     )
     sentence_scores: str | None = key(
         None,
@@ -154,7 +154,7 @@ class EvaluateConfig:
 
     def refuse_metrics(self, why: str) -> None:
         """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
-        if tuple(self.metrics) != METRICS:
+        if tuple(self.metrics) != _METRICS:
             raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
         if self.sentence_scores is not None:
             raise ConfigError(f"--sentence-scores {self.sentence_scores}: for translations; {why}. Leave it out")

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from transformer_cli.config.checks import check_number_or_auto, check_range
 from transformer_cli.environment import VARIABLE, home_followed
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 # Sentences of keys that several commands share.
 CHECKPOINT = "Model file, checkpoint or run directory; unset: the newest finished run."
 CHECKPOINTS = "Model file, checkpoint or run directory, or a list for an ensemble; unset: the newest finished run."
@@ -81,7 +81,7 @@ class KeyInfo:
 
 
 def key(
-    default: T,
+    default: _T,
     help: str,
     *,
     low: float | None = None,
@@ -98,7 +98,7 @@ def key(
     chosen_once: bool = False,
     part: str = "",
     entry: str = "",
-) -> T:
+) -> _T:
     """A dataclass field; KeyInfo says what the arguments mean. `check_ranges` holds it to `low` and `high`."""
     info = KeyInfo(
         help,

@@ -24,7 +24,7 @@ WITH_RECIPE_BY_TASK = ("train", "doctor", "prepare", "reproduce")
 WITH_FINE_TUNING = ("train", "doctor", "prepare")
 TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")
 
-Choice = tuple[str, str]  # a group, and the name of a file of it
+_Choice = tuple[str, str]  # a group, and the name of a file of it
 
 
 def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
@@ -98,7 +98,7 @@ def _n_columns(overrides: Sequence[str], contents: Iterable[Any]) -> int:
     return len(given[0]) if given and isinstance(given[0], list) else 0
 
 
-def chosen_files(command: str, overrides: Sequence[str]) -> dict[str, list[Choice]]:
+def chosen_files(command: str, overrides: Sequence[str]) -> dict[str, list[_Choice]]:
     """The files that are chosen of each group of a command: one, none, or those of a sweep."""
     names: dict[str, list[Any]] = {group: [choice] for group, choice in defaults_of(command).items()}
     for override in map(parse_override, overrides):
@@ -108,12 +108,12 @@ def chosen_files(command: str, overrides: Sequence[str]) -> dict[str, list[Choic
     return {group: [(group, str(name)) for name in found if name is not None] for group, found in names.items()}
 
 
-def read_files(choices: Sequence[Choice], user_dir: Path | None) -> dict[Choice, Any]:
+def read_files(choices: Sequence[_Choice], user_dir: Path | None) -> dict[_Choice, Any]:
     """The content of the files that are chosen, of those that they name, and of the recipes of corpora among them.
 
     The user's are read strictly, and no other file of `user_dir` is. Raises ConfigError naming file and line.
     """
-    found: dict[Choice, Any] = {}
+    found: dict[_Choice, Any] = {}
     waiting = list(choices)
     while waiting:
         group, name = choice = waiting.pop()
@@ -132,9 +132,9 @@ def read_files(choices: Sequence[Choice], user_dir: Path | None) -> dict[Choice,
     return found
 
 
-def _named_in(content: Any, group: str) -> list[Choice]:
+def _named_in(content: Any, group: str) -> list[_Choice]:
     """The files that the defaults list of a file of `group` names."""
-    named: list[Choice] = []
+    named: list[_Choice] = []
     listed = content.get("defaults") if isinstance(content, dict) else None
     for entry in listed if isinstance(listed, list) else []:
         for key, value in entry.items() if isinstance(entry, dict) else [("", entry)]:

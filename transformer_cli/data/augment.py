@@ -47,8 +47,8 @@ _OF_CASE = ("upper_case", "title_case")
 _CANDIDATES = 100  # pairs that are tried for one with the same tags
 _TRIED = 1000  # pairs that are changed before training, to see whether that can be written
 
-Pair = tuple[str, str]
-Ids = list[int]
+_Pair = tuple[str, str]
+_Ids = list[int]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Augmenter:
         draws = draw(indices, seed=self.seed, epoch=epoch)
         is_drawn = np.stack([_is_below(draws[AUGMENTATIONS.index(kind)], rate) for kind, rate in rates.items()])
         sides = [_split(pairs.source_ids, pairs.source_offsets), _split(pairs.target_ids, pairs.target_offsets)]
-        changed: dict[int, Pair] = {}
+        changed: dict[int, _Pair] = {}
         for row in np.flatnonzero(is_drawn.any(axis=0)).tolist():
             stored = sides[0][row], sides[1][row]
             if self._is_written(*stored):  # else its text is lost
@@ -137,20 +137,20 @@ class Augmenter:
                 n_kept += 1
         return EncodedCorpus.of(*sides), len(changed), n_kept
 
-    def _is_written(self, source_ids: Ids, target_ids: Ids) -> bool:
+    def _is_written(self, source_ids: _Ids, target_ids: _Ids) -> bool:
         """Whether the ids hold the whole text."""
         return self.tokenizers.source.unk_id not in source_ids and self.tokenizers.target.unk_id not in target_ids
 
-    def _tags(self, source_ids: Ids) -> Ids:
+    def _tags(self, source_ids: _Ids) -> _Ids:
         return source_ids[: self.tokenizers.source.n_tags(source_ids)]
 
-    def _text(self, source_ids: Ids, target_ids: Ids) -> Pair:
+    def _text(self, source_ids: _Ids, target_ids: _Ids) -> _Pair:
         source, target = self.tokenizers.source, self.tokenizers.target
         return source.decode(source_ids[source.n_tags(source_ids) :]), target.decode(
             target_ids[len(target.prefix_ids) :]
         )
 
-    def _changed(self, index: int, stored: tuple[Ids, Ids], pair: Pair, kinds: list[str], random: Random) -> Pair:
+    def _changed(self, index: int, stored: tuple[_Ids, _Ids], pair: _Pair, kinds: list[str], random: Random) -> _Pair:
         """`pair`, the text of the ids `stored` at `index`, after each of `kinds`, in their order."""
         if "noise" in kinds:
             return (noise(random),) * 2
@@ -168,14 +168,14 @@ class Augmenter:
                 pair = self._within_the_lines(kind, pair, languages, random)
         return pair
 
-    def _with_inserted(self, thing: str, place: float, pair: Pair, languages: Pair) -> Pair:
+    def _with_inserted(self, thing: str, place: float, pair: _Pair, languages: _Pair) -> _Pair:
         first, second = (
             inserted_at(line, thing, place, spans_to_keep(line, self._symbols), has_spaces=not has_no_spaces(language))
             for line, language in zip(pair, languages, strict=True)
         )
         return first, second
 
-    def _within_the_lines(self, kind: str, pair: Pair, languages: Pair, random: Random) -> Pair:
+    def _within_the_lines(self, kind: str, pair: _Pair, languages: _Pair, random: Random) -> _Pair:
         source, target = pair
         if kind in _OF_CASE and not _has_case(source):
             return pair  # its translation would be in capitals by chance
@@ -210,7 +210,7 @@ class Augmenter:
         names = {piece.strip(SPACE) for side in sides for piece in side.pieces(range(len(side)))}
         return sorted(name for name in names if _PLAIN_PIECE.fullmatch(name))
 
-    def _languages(self, index: int, source_ids: Ids) -> Pair:
+    def _languages(self, index: int, source_ids: _Ids) -> _Pair:
         """The languages of the pair; of a side that has several, the one that its tags name, or else an empty one."""
         source, target = self.config.source_lang, self.config.target_lang
         if self._is_exchanged(index):
@@ -232,7 +232,7 @@ class Augmenter:
         """The start of each part of the corpus, and the end of the last one."""
         return np.cumsum([0, *(part.n_pairs for part in self.parts)]) if self.parts else np.array([0, len(self.corpus)])
 
-    def _partner(self, index: int, stored: tuple[Ids, Ids], random: Random) -> Pair | None:
+    def _partner(self, index: int, stored: tuple[_Ids, _Ids], random: Random) -> _Pair | None:
         """The text of another pair of the same part, tags and direction; None if none is found."""
         part = int(np.searchsorted(self._bounds, index, side="right")) - 1
         first, end = self._bounds[part : part + 2].tolist()
@@ -246,14 +246,14 @@ class Augmenter:
                 return self._text(source_ids, target_ids)
         return None
 
-    def _ids(self, index: int) -> tuple[Ids, Ids]:
+    def _ids(self, index: int) -> tuple[_Ids, _Ids]:
         """The ids of a pair of the corpus."""
         corpus = self.corpus
         source = corpus.source_ids[corpus.source_offsets[index] : corpus.source_offsets[index + 1]].tolist()
         return source, corpus.target_ids[corpus.target_offsets[index] : corpus.target_offsets[index + 1]].tolist()
 
 
-def _joined(pair: Pair, other: Pair, languages: Pair) -> Pair:
+def _joined(pair: _Pair, other: _Pair, languages: _Pair) -> _Pair:
     first, second = (
         f"{one}{'' if has_no_spaces(language) else ' '}{its_next}"
         for one, its_next, language in zip(pair, other, languages, strict=True)
@@ -261,7 +261,7 @@ def _joined(pair: Pair, other: Pair, languages: Pair) -> Pair:
     return first, second
 
 
-def _split_pair(pair: Pair, languages: Pair, random: Random) -> Pair:
+def _split_pair(pair: _Pair, languages: _Pair, random: Random) -> _Pair:
     """One sentence of several, where both sides have as many."""
     sources, targets = (split_sentences(line, language) for line, language in zip(pair, languages, strict=True))
     return random.choice(list(zip(sources, targets, strict=True))) if len(sources) == len(targets) else pair

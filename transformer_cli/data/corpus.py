@@ -34,7 +34,7 @@ _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 _FORMAT_ENDINGS = ("txt", "tsv", "sgm", "xml")  # of files, after the language or instead of it
-MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which one file was probably named twice
+_MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which one file was probably named twice
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         _report_bad(of_corpus)
     _report_dropped(text.bad_pairs, len(text.bad_pairs))
     # Of training text this is counted when it is prepared.
-    if n_copies > MANY_COPIES * sum(text.sizes) and split != "train" and config.trained.text is not TextKind.plain:
+    if n_copies > _MANY_COPIES * sum(text.sizes) and split != "train" and config.trained.text is not TextKind.plain:
         share = f"{n_copies / sum(text.sizes):.0%}"
         LOGGER.warning(
             "data.%s: source and target are equal in %s of the pairs; is one file named twice?", split, share

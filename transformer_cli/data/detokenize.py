@@ -15,19 +15,19 @@ from transformer_cli.data.tags import split_tags
 
 _PAIRS_AT_A_TIME = 100_000  # in memory, where there is a folder to spool to
 
-Read = tuple[Corpus, Sequence[Lines]]  # a corpus with the lines of its files
+_Read = tuple[Corpus, Sequence[Lines]]  # a corpus with the lines of its files
 
 
 def detokenized(
-    corpora: Sequence[Read],
+    corpora: Sequence[_Read],
     tags: Sequence[str],
     config: DataConfig,
     spool: Path | None,
     on_fault: Callable[[str], None],
-) -> list[Read]:
+) -> list[_Read]:
     """The same pairs, each side by the rules of its language: of several target languages, that of the tags."""
     source_lang, target_langs = languages_of(config.source_lang)[0], languages_of(config.target_lang)
-    done: list[Read] = []
+    done: list[_Read] = []
     for number, ((corpus, files), entry) in enumerate(zip(corpora, tags or [""] * len(corpora), strict=True)):
         texts = MosesText(source_lang), MosesText(language_of(tags_in(entry), config.target_lang) or target_langs[0])
         stem = spool and spool / f"detokenized-{number}"

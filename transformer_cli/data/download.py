@@ -31,7 +31,7 @@ TIMEOUT_SECONDS = 30.0
 PAUSE_SECONDS = 1.0  # before the second attempt, then doubled
 MAX_BYTES = 1 << 36  # of a file whose size is not known beforehand
 CHUNK_BYTES = 1 << 16
-RECORDS = "downloads.json"
+_RECORDS = "downloads.json"
 # Some servers (manythings.org) answer 406 to a name that does not begin as browsers' do, so that is how ours begins.
 USER_AGENT = "Mozilla/5.0 (compatible; tfm)"
 
@@ -49,14 +49,14 @@ def fetch(config: DataConfig, *, progress: bool = False) -> None:
         return
     folder = downloads_folder(config)
     try:
-        records = Records(folder / RECORDS)
+        records = Records(folder / _RECORDS)
         if all(_is_verified(download, folder, records) for download in config.downloads):
             return  # without a lock, so that a cache may be read-only
         folder.mkdir(parents=True, exist_ok=True)
         with locked(folder / ".lock") as alone:
             if not alone:
                 LOGGER.warning("%s: this disk has no locks; let one process at a time download", shown(folder))
-            records = Records(folder / RECORDS)
+            records = Records(folder / _RECORDS)
             for download in config.downloads:
                 if not _is_verified(download, folder, records):
                     _download(download, folder, records, progress=progress)
@@ -158,7 +158,7 @@ def _verify(download: Download, file: Path, known: dict[str, Any]) -> dict[str, 
     if download.sha256 not in (None, digest):
         raise Mismatch(f"SHA-256 is {digest}, expected {download.sha256}")
     if download.sha256 is None and known.get("sha256") not in (None, digest):
-        raise Mismatch(f"SHA-256 is {digest}, but {RECORDS} has {known['sha256']} from the first download")
+        raise Mismatch(f"SHA-256 is {digest}, but {_RECORDS} has {known['sha256']} from the first download")
     entry = {"url": download.url, "size": size, "sha256": digest}
     if download.text_sha256 is not None:
         entry["text_sha256"] = _text_sha256(file)
@@ -190,7 +190,7 @@ def file_name(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(f"data.downloads: {quoted(url)} is not an http or https address. Correct it")
     name = urllib.parse.unquote(parts.path.rsplit("/", 1)[-1])
-    if not re.fullmatch(r"[\w+-][\w+.@ -]*", name) or name == RECORDS:
+    if not re.fullmatch(r"[\w+-][\w+.@ -]*", name) or name == _RECORDS:
         raise ConfigError(f"data.downloads: {quoted(url)} does not end in a file name. Correct it")
     return name
 

@@ -29,7 +29,7 @@ from transformer_cli.data.subword_nmt import merged
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
 
-LONGEST = 16  # characters of a piece
+_LONGEST = 16  # characters of a piece
 COVERAGE = 0.9995  # of the characters of the new text, by those that are or become pieces
 BETTER = 0.01  # than its parts, is a new piece of a unigram model
 _UNKNOWN_PENALTY = 10.0  # below the lowest score, SentencePiece's score of an unknown character
@@ -246,17 +246,17 @@ def _plain(text: str) -> str:
     return text.replace(SPACE, " ").strip(" ")
 
 
-Pair = tuple[str, str]
+_Pair = tuple[str, str]
 
 
 def _merges(words: Counter[Word], model: Pieces, n_merges: int) -> list[str]:
     """The pieces that byte-pair encoding merges next (Sennrich et al. 2016), from the pairs that are most frequent."""
     texts, counts = [list(word) for word in words], list(words.values())
-    pairs: Counter[Pair] = Counter()
-    places: defaultdict[Pair, set[int]] = defaultdict(set)  # words that a pair is in, or was in
-    queue: list[tuple[int, Pair]] = []  # the most frequent first; a count that has changed since is put in again
+    pairs: Counter[_Pair] = Counter()
+    places: defaultdict[_Pair, set[int]] = defaultdict(set)  # words that a pair is in, or was in
+    queue: list[tuple[int, _Pair]] = []  # the most frequent first; a count that has changed since is put in again
 
-    def may_merge(pair: Pair) -> bool:
+    def may_merge(pair: _Pair) -> bool:
         return "".join(pair) not in model.names and _may_be_one("".join(pair))
 
     def count(number: int, sign: int) -> None:
@@ -290,7 +290,7 @@ def _merges(words: Counter[Word], model: Pieces, n_merges: int) -> list[str]:
 def _may_be_one(piece: str) -> bool:
     """Whether a piece may be so: of letters of one script, or of digits, or of neither."""
     text = piece.removeprefix(SPACE)
-    return len(piece) <= LONGEST and SPACE not in text and len({_script(character) for character in text}) <= 1
+    return len(piece) <= _LONGEST and SPACE not in text and len({_script(character) for character in text}) <= 1
 
 
 @cache

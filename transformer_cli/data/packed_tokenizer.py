@@ -21,7 +21,7 @@ from transformer_cli.errors import CheckpointError, quoted
 
 MAGIC = b"tfm tokenizer 1\n"
 _SPACE = "\u2581"  # SentencePiece's sign for a space
-Sample = Callable[[str], list[str]]
+_Sample = Callable[[str], list[str]]
 _UNK_SURFACE = "\u2047"
 
 
@@ -145,7 +145,7 @@ class PackedTokenizer:
         own = self._sentencepiece.piece_to_id(self.pieces[number])
         return own != self._sentencepiece.unk_id() and bool(self._sentencepiece.is_byte(own))
 
-    def encode(self, text: str | list[str], *, num_threads: int | None = None, sample: Sample | None = None) -> Any:
+    def encode(self, text: str | list[str], *, num_threads: int | None = None, sample: _Sample | None = None) -> Any:
         """Ids of a text, or of each of a list; `sample` cuts it into other pieces than SentencePiece's usual ones."""
         texts = [text] if isinstance(text, str) else text
         split = [self._split(line) for line in texts]
@@ -178,7 +178,7 @@ class PackedTokenizer:
     def _whole(self) -> frozenset[str]:
         return frozenset(self.whole)
 
-    def _segment(self, texts: list[str], num_threads: int | None, sample: Sample | None) -> list[list[str]]:
+    def _segment(self, texts: list[str], num_threads: int | None, sample: _Sample | None) -> list[list[str]]:
         if self.lowercase:
             texts = [text.lower() for text in texts]
         if self._moses_text is not None:
@@ -186,7 +186,7 @@ class PackedTokenizer:
         found = self._cut(texts, num_threads, sample)
         return [" ".join(pieces).split() for pieces in found] if self.respaced else found
 
-    def _cut(self, texts: list[str], num_threads: int | None, sample: Sample | None) -> list[list[str]]:
+    def _cut(self, texts: list[str], num_threads: int | None, sample: _Sample | None) -> list[list[str]]:
         if sample is not None:
             return [sample(text) for text in texts]
         if self.segmenter is Segmenter.sentencepiece:

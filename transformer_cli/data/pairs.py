@@ -11,17 +11,17 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import ConfigError
 
-SEPARATOR = "\t"
+_SEPARATOR = "\t"
 
 
 def joined(texts: Sequence[str]) -> str:
     """A text, or two as one source; blank, as no pair is, where one of them is blank."""
-    return SEPARATOR.join(texts) if len(texts) == 1 or all(text.strip() for text in texts) else ""
+    return _SEPARATOR.join(texts) if len(texts) == 1 or all(text.strip() for text in texts) else ""
 
 
 def texts_of(source: str) -> tuple[str, str]:
     """The two texts of a source that is not blank."""
-    first, _, second = source.partition(SEPARATOR)
+    first, _, second = source.partition(_SEPARATOR)
     return first, second
 
 

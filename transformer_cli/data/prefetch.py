@@ -5,22 +5,22 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Self, TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-class Prefetcher(Generic[T]):
+class Prefetcher(Generic[_T]):
     """Results of `make(step)` for consecutive steps from `first_step`, computed by a thread, up to `depth` ahead.
 
     NumPy releases the interpreter lock, so the current update is hardly slowed. `make` is called by one thread at a
     time, until `close` never the caller's. It may pin memory; copies to a GPU belong to the caller's stream.
     """
 
-    def __init__(self, make: Callable[[int], T], first_step: int, *, depth: int = 2) -> None:
+    def __init__(self, make: Callable[[int], _T], first_step: int, *, depth: int = 2) -> None:
         assert depth > 0
         self._make, self._depth = make, depth
         self._start(first_step)
 
-    def take(self, step: int) -> T:
+    def take(self, step: int) -> _T:
         """The result of `make(step)`, or its exception. A step out of order restarts the thread there."""
         if step != self._next or self._over.is_set():
             self.close()
@@ -47,7 +47,7 @@ class Prefetcher(Generic[T]):
     def _start(self, step: int) -> None:
         self._next = step
         self._over = threading.Event()
-        self._ready: queue.Queue[Callable[[], T]] = queue.Queue(self._depth)
+        self._ready: queue.Queue[Callable[[], _T]] = queue.Queue(self._depth)
         self._thread = threading.Thread(target=self._work, args=(step,), name="prefetch", daemon=True)
         self._thread.start()
 
@@ -57,14 +57,14 @@ class Prefetcher(Generic[T]):
             step += 1
 
 
-def _done(make: Callable[[int], T], step: int) -> Callable[[], T]:
+def _done(make: Callable[[int], _T], step: int) -> Callable[[], _T]:
     """Call `make`; what comes back returns or raises what it did."""
     try:
         made = make(step)
     except BaseException as error:  # whatever it is, the caller waits for it
         caught = error
 
-        def fail() -> T:
+        def fail() -> _T:
             raise caught
 
         return fail

@@ -57,7 +57,7 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import n_processors
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _FORMAT = 3  # to be raised when the same key would give other files
 _SENTENCES_AT_A_TIME = 10_000
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start

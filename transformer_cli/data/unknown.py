@@ -11,7 +11,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.logs import LOGGER
 
-N_SHOWN = 10  # characters in a message; the rest are counted
+_N_SHOWN = 10  # characters in a message; the rest are counted
 
 _SELECTORS = "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # of a glyph's variant
 _MARKS = f"\u0300-\u036f\u20d0-\u20ff{_SELECTORS}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
@@ -80,8 +80,8 @@ class UnknownCounter:
 
 def shown_characters(characters: Sequence[str]) -> str:
     """The first few, with what cannot be printed escaped."""
-    more = f" and {len(characters) - N_SHOWN:,} more" if len(characters) > N_SHOWN else ""
-    return " ".join(map(_shown, characters[:N_SHOWN])) + more
+    more = f" and {len(characters) - _N_SHOWN:,} more" if len(characters) > _N_SHOWN else ""
+    return " ".join(map(_shown, characters[:_N_SHOWN])) + more
 
 
 def _shown(character: str) -> str:

@@ -8,7 +8,7 @@ from unicodedata import combining, east_asian_width
 from transformer_cli.decoding.explain import Record
 from transformer_cli.errors import printable
 
-MARKS = {"kept": "+", "finished": "=", "dropped": "-"}
+_MARKS = {"kept": "+", "finished": "=", "dropped": "-"}
 LAST = 6  # tokens of a hypothesis that stand before its continuations
 RANKED = 10  # hypotheses of the final ranking
 
@@ -52,7 +52,7 @@ def _likeliest(options: Sequence[Record]) -> str:
 
 def _beam_table(hypotheses: Sequence[Record], path: Sequence[int]) -> Iterator[str]:
     """The continuations of each step, indented under the hypotheses that they continue."""
-    marks = ", ".join(f"{mark} {fate}" for fate, mark in MARKS.items())
+    marks = ", ".join(f"{mark} {fate}" for fate, mark in _MARKS.items())
     yield f"hypotheses: {marks}, * part of the translation; log p and score are those of the whole hypothesis"
     tokens = {0: ["<s>"]}
     rows = [["", "", "p", "log p", "score"]]
@@ -67,7 +67,7 @@ def _beam_table(hypotheses: Sequence[Record], path: Sequence[int]) -> Iterator[s
                 lacks = " (lacks a term)" if one.get("lacks_terms") else ""
                 rows.append(
                     [
-                        f"  {'*' if one['id'] in path else ' '} {MARKS[one['fate']]} {one['token']}{lacks}",
+                        f"  {'*' if one['id'] in path else ' '} {_MARKS[one['fate']]} {one['token']}{lacks}",
                         f"#{one['id']}",
                         _probability(one["probability"]),
                         f"{one['log_prob']:.3f}",

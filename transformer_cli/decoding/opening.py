@@ -21,7 +21,7 @@ from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.locate import locate_models
 
-Checkpoint = str | Sequence[str] | None
+_Checkpoint = str | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Opened:
 
 
 def open_models(
-    checkpoint: Checkpoint,
+    checkpoint: _Checkpoint,
     *,
     runs: str = "runs",
     engine: str | None = None,

@@ -27,7 +27,7 @@ class Placement:
     def __init__(self, source_ids: Sequence[int], tokenizers: Tokenizers, plain: Translation) -> None:
         self.target = tokenizers.target
         self.source_text = tokenizers.source.decode(source_ids)
-        self.source_words = [span for span in word_spans(self.source_text) if has_letters(self.source_text, span)]
+        self.source_words = [span for span in word_spans(self.source_text) if _has_letters(self.source_text, span)]
         self.source_tokens = token_spans(source_ids, tokenizers.source)
         self.plain = self._attended(plain)
 
@@ -70,7 +70,7 @@ class Placement:
     def _usual(self, sources: Sequence[Span]) -> str | None:
         """What `sources` become without terms: the word of the plain translation that attends to them most."""
         plain = self.plain
-        words = [word for word in plain.words if has_letters(plain.text, word)]
+        words = [word for word in plain.words if _has_letters(plain.text, word)]
         if not words:
             return None
         best = max(words, key=lambda word: self._most(plain.attention(word), sources))
@@ -108,7 +108,7 @@ def token_spans(ids: Sequence[int], tokenizer: Tokenizer) -> list[Span]:
     return list(pairwise(ends))
 
 
-def has_letters(text: str, span: Span) -> bool:
+def _has_letters(text: str, span: Span) -> bool:
     """Whether a span has not only marks, which attract attention that has no other source."""
     return any(character.isalnum() for character in text[slice(*span)])
 

@@ -43,7 +43,7 @@ def search_all(engine: Engine, segments: Sequence[Segment], request: DecodeReque
 
 
 @dataclass(frozen=True)
-class Choice:
+class _Choice:
     """The accepted translations of a segment with terms, best first; none, if a term is dropped."""
 
     hypotheses: list[Hypothesis]
@@ -110,7 +110,7 @@ class ConstraintStep:
 
     def _constrained(
         self, segments: Sequence[Segment], plain: Hypotheses, request: DecodeRequest
-    ) -> list[tuple[Segment, Choice]]:
+    ) -> list[tuple[Segment, _Choice]]:
         """A choice for each segment among what the search finds with its terms.
 
         All hypotheses of the beam are considered: the likeliest often adds a term instead of replacing a word by it.
@@ -127,7 +127,7 @@ class ConstraintStep:
             if of_segment:
                 choices.append((segment, self._choice(segment, plain[segment.key][0], of_segment, forced)))
             else:
-                choices.append((segment, Choice([], dropped=self._missing(segment, again) or segment.terms)))
+                choices.append((segment, _Choice([], dropped=self._missing(segment, again) or segment.terms)))
         return choices
 
     def _candidates(self, segment: Segment, plain: Hypotheses, again: Hypotheses) -> list[Hypothesis]:
@@ -141,7 +141,7 @@ class ConstraintStep:
 
     def _choice(
         self, segment: Segment, plain: Hypothesis, candidates: Sequence[Hypothesis], forced: Sequence[ForcedScores]
-    ) -> Choice:
+    ) -> _Choice:
         """The likeliest translation whose terms are all in their place; if there is none, the likeliest."""
         n = segment.n_tags
         reference, *translations = [
@@ -154,8 +154,8 @@ class ConstraintStep:
         best = order[0]
         most = self.config.max_misplaced_cost
         if misplaced[best] and most is not None and per_token(plain) - per_token(candidates[best]) > most:
-            return Choice([], dropped=misplaced[best])
-        return Choice([candidates[i] for i in order][: self.config.n_best], misplaced=misplaced[best])
+            return _Choice([], dropped=misplaced[best])
+        return _Choice([candidates[i] for i in order][: self.config.n_best], misplaced=misplaced[best])
 
     def _missing(self, segment: Segment, found: Mapping[tuple[int, int], Sequence[Hypothesis]]) -> tuple[Term, ...]:
         """The terms of `segment` that its best translation does not contain."""

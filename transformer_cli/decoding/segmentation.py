@@ -8,7 +8,7 @@ from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.sentences import split_sentences
 from transformer_cli.data.tokenizer import Tokenizer
 
-WORD_START = "▁"  # SentencePiece's mark
+_WORD_START = "▁"  # SentencePiece's mark
 # Where a sentence that is too long is divided. No pattern here backtracks.
 _CLAUSE_END = re.compile(r"""[.!?…,;:،؛]["'”’»)\]]*+(?=\s)|(?<=\s)[–—-](?=\s)|[，、；：]""")
 
@@ -85,7 +85,7 @@ def cut_at_words(ids: Sequence[int], pieces: Sequence[str], *, max_tokens: int) 
     parts, start = [], 0
     while len(ids) - start > max_tokens:
         limit = start + max_tokens
-        end = next((i for i in range(limit, start, -1) if pieces[i].startswith(WORD_START)), limit)
+        end = next((i for i in range(limit, start, -1) if pieces[i].startswith(_WORD_START)), limit)
         parts.append(list(ids[start:end]))
         start = end
     return [*parts, list(ids[start:])] if start < len(ids) else parts

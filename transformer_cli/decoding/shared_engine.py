@@ -34,9 +34,9 @@ from transformer_cli.plugins import RAISED, as_exception
 from transformer_cli.system import in_forked_processes
 
 NO_TRACES = "is not for a translator that threads share. Use `tfm translate --explain`, or leave it out"
-WINDOW = 512  # sentences, the next ones, among which a batch is put together
+_WINDOW = 512  # sentences, the next ones, among which a batch is put together
 CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
-PATIENCE = 0.2  # how long a thread waits for a full share, as a part of the time that its last batch took
+_PATIENCE = 0.2  # how long a thread waits for a full share, as a part of the time that its last batch took
 
 
 class GoneError(Exception):
@@ -79,7 +79,7 @@ class BatchReport:
     waited: float  # seconds that its oldest sentence had waited
 
 
-Answer = Callable[[int, Any], object]  # gets the index of an item and its result, in a thread of the engine
+_Answer = Callable[[int, Any], object]  # gets the index of an item and its result, in a thread of the engine
 
 
 @dataclass(eq=False)
@@ -92,7 +92,7 @@ class _Work:
     n_tokens: int  # of its longer side that is padded, EOS counted
     since: float
     turn: float  # who has the least is next
-    wanted: list[tuple[Call, Answer, int]] = field(default_factory=list)
+    wanted: list[tuple[Call, _Answer, int]] = field(default_factory=list)
     is_abandoned: bool = False  # while it is searched, since no one waits for it any more: the result is of no use
 
     @property
@@ -132,7 +132,7 @@ class SharedEngine:
         observe: Callable[[BatchReport], object] | None = None,
     ) -> None:
         self.engine, self.batches_at_once = engine, batches_at_once
-        self._queue = _Queue(engine, n_cached, observe, window=WINDOW * batches_at_once)
+        self._queue = _Queue(engine, n_cached, observe, window=_WINDOW * batches_at_once)
         self._end = weakref.finalize(self, self._queue.close)
 
     @property
@@ -384,7 +384,7 @@ class _Queue:
                 timer.cancel()
         return [arrived[n] for n in range(len(items))]
 
-    def _add(self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, answer: Answer) -> None:
+    def _add(self, kind: _Kind, items: Sequence[tuple[Hashable, Any, int]], call: Call, answer: _Answer) -> None:
         """Let `answer` get the result of each item: now, of those that are known."""
         known = []
         with self.changed:
@@ -434,7 +434,7 @@ class _Queue:
             began = time.monotonic()
             self._finish(batch, self._run(batch), began)
             n_answered, now = len(batch), time.monotonic()
-            until = now + PATIENCE * (now - began)
+            until = now + _PATIENCE * (now - began)
 
     def _take(self, n_answered: int, until: float) -> list[_Work] | None:
         """The next batch; None when there will be none. What no one wants any more is dropped on the way.

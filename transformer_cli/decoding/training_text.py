@@ -15,7 +15,7 @@ LONGEST = 256  # tokens of a source, where the model file has no limit
 FEW_SEVERAL = 0.1  # of the lines with several sentences: a model with fewer was trained on single sentences
 
 
-class Described(Protocol):
+class _Described(Protocol):
     """A model file, or an export of one."""
 
     @property
@@ -102,7 +102,7 @@ def _always_tagged(data: Mapping[str, Any]) -> bool:
 UNKNOWN_TEXT = TrainingText()
 
 
-def training_text(models: Sequence[Described], *, max_positions: int | None = None) -> TrainingText:
+def training_text(models: Sequence[_Described], *, max_positions: int | None = None) -> TrainingText:
     """The facts about the training text of one model, or those that hold for all of an ensemble."""
     lengths = [model.data.get("max_length") for model in models]
     shares = [model.multi_sentence_share for model in models]

@@ -33,7 +33,7 @@ def test_sets(config: EvaluateConfig, models: Sequence[Scored], path: Path, tags
     """The named test sets, the given files, or the test set of a corpus."""
     if config.test_set:
         return sets_for(config.test_set, config.languages, models[0], tags)
-    return [own_files(config) if config.source is not None else corpus_test_set(config, models, path)]
+    return [own_files(config) if config.source is not None else _corpus_test_set(config, models, path)]
 
 
 def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: Sequence[str]) -> list[TestSet]:
@@ -68,7 +68,7 @@ def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: S
     return [replace(test, sources=tagged_for(test.sources, target_lang, model, test.name)) for test in tests]
 
 
-def corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:
+def _corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the (first) model was trained on."""
     if config.data is not None:
         return named_test_set(check_corpus(config, config.data), models, is_tagged=bool(config.tag))

@@ -36,13 +36,13 @@ def search_signature(decode: DecodeConfig, *, seed: int, engine: str = TORCH, mo
     options |= {"engine": engine, "precision": decode.precision, "batch_invariant": is_invariant}
     if models:
         options["model"] = "+".join(model[:HASH_LENGTH] for model in models)
-    return "|".join([f"search:{method.name}", *(f"{name}:{shown(value)}" for name, value in options.items())])
+    return "|".join([f"search:{method.name}", *(f"{name}:{_shown(value)}" for name, value in options.items())])
 
 
 def search_name(decode: DecodeConfig, *, seed: int, engine: str = TORCH) -> str:
     """The kind of search and each option that is not the default, as a part of a file name."""
     method = SEARCHES[decode.search]
-    parts = [f"{name}={shown(value)}" for name, value in changed_options(decode).items()]
+    parts = [f"{name}={_shown(value)}" for name, value in changed_options(decode).items()]
     if method.draws and seed != 1:
         parts.append(f"seed={seed}")
     if engine != TORCH:
@@ -64,5 +64,5 @@ def changed_options(decode: DecodeConfig) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != getattr(default, name) and name not in unnamed}
 
 
-def shown(value: object) -> str:
+def _shown(value: object) -> str:
     return value.name if isinstance(value, Enum) else str(value)

@@ -16,8 +16,8 @@ from sacrebleu.significance import estimate_ci
 
 from transformer_cli.evaluation.metrics import LOWER_IS_BETTER, SACREBLEU, MetricSettings, Translations, sentence_scores
 
-Array = NDArray[Any]
-Row = Sequence[float]
+_Array = NDArray[Any]
+_Row = Sequence[float]
 _TRIALS_AT_A_TIME = 500  # so that the masks as float64 take little memory
 _TIE = 1e-9  # scores this near are equal: sums of floats in another order differ by less
 
@@ -79,7 +79,7 @@ class Statistics:
     signature: Callable[[dict[str, int | str]], str]  # with these entries added
     higher_is_better: bool
     score_of: Callable[[Any], Any]  # from the sums, a list or an array
-    rows: Sequence[Sequence[Row]]  # by system and line
+    rows: Sequence[Sequence[_Row]]  # by system and line
     dtype: str = "float32"
 
     def score(self, system: int, lines: Sequence[int] | None = None) -> float:
@@ -128,9 +128,9 @@ class Draws:
     def __init__(self, n_lines: int, resampling: Resampling) -> None:
         self.resampling = resampling
         size = (resampling.samples, n_lines)
-        self.resamples: Array = np.random.default_rng(resampling.seed).choice(n_lines, size=size, replace=True)
+        self.resamples: _Array = np.random.default_rng(resampling.seed).choice(n_lines, size=size, replace=True)
         size = (resampling.trials, n_lines)
-        self.stays: Array = np.random.default_rng(resampling.seed).integers(2, size=size, dtype=bool)
+        self.stays: _Array = np.random.default_rng(resampling.seed).integers(2, size=size, dtype=bool)
 
     def entries(self) -> dict[str, int | str]:
         """The entries of signatures."""
@@ -172,14 +172,14 @@ def compare_systems(statistics: Statistics, draws: Draws) -> MetricComparison:
     )
 
 
-def _resampled_scores(statistics: Statistics, rows: Sequence[Row], draws: Draws) -> Array:
+def _resampled_scores(statistics: Statistics, rows: Sequence[_Row], draws: Draws) -> _Array:
     """The score of each bootstrap resample. Each is summed by itself: sums of float32 depend on their order."""
     table = np.array(rows, dtype=statistics.dtype)
     # A metric computes in the number format of what it is given, so it is not given Python's floats.
     return np.array([statistics.score_of(table[lines].sum(0)) for lines in draws.resamples])
 
 
-def _shuffled_differences(statistics: Statistics, system: int, draws: Draws) -> Array:
+def _shuffled_differences(statistics: Statistics, system: int, draws: Draws) -> _Array:
     """How far apart two systems are in each trial, where every line goes to one or the other of them by chance."""
     ours, theirs = np.array(statistics.rows[0]), np.array(statistics.rows[system])
     if ours.dtype == theirs.dtype == np.int64:
@@ -199,10 +199,10 @@ def _shuffled_differences(statistics: Statistics, system: int, draws: Draws) -> 
         first = draws.stays @ ours + ~draws.stays @ theirs
         second = ~draws.stays @ ours + draws.stays @ theirs
     one, other = ([statistics.score_of(sums) for sums in table.tolist()] for table in (first, second))
-    differences: Array = np.abs(np.array(one) - np.array(other))
+    differences: _Array = np.abs(np.array(one) - np.array(other))
     return differences
 
 
-def _p_value(is_larger: Array) -> float:
+def _p_value(is_larger: _Array) -> float:
     """The share of draws, of which what was observed is one more."""
     return (int(is_larger.sum()) + 1) / (len(is_larger) + 1)

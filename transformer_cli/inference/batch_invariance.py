@@ -28,7 +28,7 @@ EXACT_BUCKET = 16  # lengths are rounded up to a multiple of this
 BATCH_SIZE = 32
 LONGEST_TOGETHER = 256  # tokens; a longer sentence is searched on its own, always in the first row
 
-ALIGNED = 16  # numbers: attention rounds by where a row begins in memory, and these begin at 64 bytes each
+_ALIGNED = 16  # numbers: attention rounds by where a row begins in memory, and these begin at 64 bytes each
 
 
 def bucket_length(n_tokens: int, *, size: int, longest: int) -> int:
@@ -51,10 +51,10 @@ def check_batch_invariance(model: AnyModel, device: torch.device) -> None:
     for member in model.members if isinstance(model, Ensemble) else [model]:
         attention = member.decoder.layers[0].self_attention
         for key, width in zip(("d_k", "d_v"), attention.widths[1:], strict=True):
-            if width % ALIGNED:
+            if width % _ALIGNED:
                 raise ConfigError(
                     f"decode.batch_invariant=true: not proved for a model whose model.n_heads × model.{key} is {width},"
-                    f" no multiple of {ALIGNED}. Leave decode.batch_invariant out, or train such a model"
+                    f" no multiple of {_ALIGNED}. Leave decode.batch_invariant out, or train such a model"
                 )
 
 

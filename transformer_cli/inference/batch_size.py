@@ -25,7 +25,7 @@ MOST_TOKENS = 65_536  # of one forward pass, for the same reason
 BYTES_PER_TOKEN = 100_000  # of a forward pass: 4 × (2 × d_ff + 16 × d_model) of the big model
 # Float32 numbers for each entry of the vocabulary: logits, log-probabilities, and what a search sorts and masks.
 VOCABULARY_COPIES = 8
-ACTIVATIONS = 8  # vectors of d_model for each source token while the encoder computes
+_ACTIVATIONS = 8  # vectors of d_model for each source token while the encoder computes
 
 
 def forward_tokens(batch_tokens: BatchTokens, device: torch.device) -> int:
@@ -88,7 +88,7 @@ def bytes_per_sentence(model: AnyModel, *, n_source: int, n_target: int, n_beams
         own, cross = sum(layer.self_attention.widths[1:]), sum(layer.cross_attention.widths)
         n_vocab, d_model = len(member.output_embedding.weight), layer.self_attention.to_out.out_features
         target = n_target * n_beams * (n_layers * own + n_beams)
-        source = n_source * (2 * n_layers * cross + widest(member) + ACTIVATIONS * d_model)
+        source = n_source * (2 * n_layers * cross + widest(member) + _ACTIVATIONS * d_model)
         total += item * (target + source) + 4 * n_vocab * n_beams
     return total + 4 * VOCABULARY_COPIES * n_vocab * n_beams
 

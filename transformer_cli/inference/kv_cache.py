@@ -134,7 +134,7 @@ class KVCache:
         used = self.n_used
         if self.history_mask_GFM is not None:
             if sentences_B is not None:
-                self.history_mask_GFM = compact(self.history_mask_GFM, sentences_B)
+                self.history_mask_GFM = _compact(self.history_mask_GFM, sentences_B)
             beam_GF1 = (rows_R % self.group_size).view(-1, self.group_size, 1)  # [R] -> [G, F, 1]
             used_GFM = self.history_mask_GFM[:, :, :used]
             used_GFM.copy_(used_GFM.gather(1, beam_GF1.expand_as(used_GFM)))
@@ -187,7 +187,7 @@ class DecoderCache(KVCache):
         if sentences_B is not None:
             tensors = (self.memory_keys_BHSE, self.memory_values_BHSE)
             reorder_groups(tensors, sentences_B, finds_moved=self.finds_moved)
-            self.source_mask_BHNS = compact(self.source_mask_BHNS, sentences_B)
+            self.source_mask_BHNS = _compact(self.source_mask_BHNS, sentences_B)
 
 
 @dataclass(kw_only=True)
@@ -364,14 +364,14 @@ def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
 
 
-def compact(x_BX: Tensor, from_B: Tensor) -> Tensor:
+def _compact(x_BX: Tensor, from_B: Tensor) -> Tensor:
     """The rows `from_B`, moved to the front."""
     front_BX = x_BX[: len(from_B)]
     return front_BX.copy_(x_BX[from_B])
 
 
 def moved(x_GHME: Tensor, from_G: Tensor, *, used: int | None) -> Tensor:
-    compact(x_GHME[:, :, :used], from_G)
+    _compact(x_GHME[:, :, :used], from_G)
     return x_GHME[: len(from_G)]
 
 

@@ -20,7 +20,7 @@ from transformer_cli.models.ensemble import Ensemble
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.transformer import Transformer
 
-ModelT = TypeVar("ModelT", Transformer, Ensemble, LanguageModel, Transformer | Ensemble, Transformer | LanguageModel)
+_ModelT = TypeVar("_ModelT", Transformer, Ensemble, LanguageModel, Transformer | Ensemble, Transformer | LanguageModel)
 
 DTYPES = {
     DecodePrecision.fp32: torch.float32,
@@ -59,7 +59,7 @@ def on_device(config: DecodeConfig, device: torch.device) -> DecodeConfig:
     return replace(config, precision=choose_precision(config.precision, device))
 
 
-def in_precision(model: ModelT, wanted: DecodePrecision, device: torch.device) -> ModelT:
+def in_precision(model: _ModelT, wanted: DecodePrecision, device: torch.device) -> _ModelT:
     """`model` in the number format of a config: itself where it has it already, else a copy.
 
     auto leaves a model alone whose weights are not float32: its caller has chosen.
@@ -74,10 +74,10 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     return next(model.parameters()).dtype
 
 
-def converted(model: ModelT, dtype: torch.dtype) -> ModelT:
+def converted(model: _ModelT, dtype: torch.dtype) -> _ModelT:
     """A copy of `model` with weights of `dtype`, for inference."""
     if isinstance(model, Ensemble):
-        ensemble: ModelT = Ensemble([converted(member, dtype) for member in model.members]).eval()  # type: ignore[assignment]
+        ensemble: _ModelT = Ensemble([converted(member, dtype) for member in model.members]).eval()  # type: ignore[assignment]
         return ensemble
     weights = {id(p): nn.Parameter(p.detach().to(dtype), requires_grad=False) for p in model.parameters()}
     found = copy.deepcopy(model, weights)

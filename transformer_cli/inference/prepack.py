@@ -17,7 +17,7 @@ from transformer_cli.models.layers import FeedForward
 from transformer_cli.models.linear import Linear, has_onednn
 from transformer_cli.models.transformer import Transformer
 
-ROWS = 128  # that the layout is chosen for; from 32 to 1,024 it is the same
+_ROWS = 128  # that the layout is chosen for; from 32 to 1,024 it is the same
 
 
 def prepack(model: Transformer) -> Transformer:
@@ -31,13 +31,13 @@ def prepack(model: Transformer) -> Transformer:
                 setattr(module, name, PrepackedLinear(child.weight, child.bias))
         hidden = module.to_hidden if isinstance(module, FeedForward) else None
         if isinstance(hidden, PrepackedLinear) and module.activate is F.relu:
-            hidden.activation, module.activate = "relu", identity
+            hidden.activation, module.activate = "relu", _identity
     output = packed.output_embedding
     output.as_output = PrepackedLinear(output.weight, output.bias)
     return packed.eval()
 
 
-def identity(x: Tensor) -> Tensor:
+def _identity(x: Tensor) -> Tensor:
     return x
 
 
@@ -53,7 +53,7 @@ class PrepackedLinear(nn.Module):
 
     def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
         super().__init__()
-        self.weight: Any = torch.ops.mkldnn._reorder_linear_weight(weight_NK.detach(), ROWS)
+        self.weight: Any = torch.ops.mkldnn._reorder_linear_weight(weight_NK.detach(), _ROWS)
         self.bias_N = None if bias_N is None else bias_N.detach()
         self.activation = "none"  # or "relu", as oneDNN names it
 

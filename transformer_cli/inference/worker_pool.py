@@ -20,23 +20,23 @@ from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.plugins import RAISED, plugin_fault
 from transformer_cli.system import c_function, can_fork
 
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
+_ItemT = TypeVar("_ItemT")
+_ResultT = TypeVar("_ResultT")
 
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 _work: Callable[[Any], Any] | None = None  # of a forked process
 
 
-class WorkerPool(Generic[ItemT, ResultT]):
+class WorkerPool(Generic[_ItemT, _ResultT]):
     """`work`, done in order by as many processes as torch has threads, or as there are items; two of them at least."""
 
-    def __init__(self, work: Callable[[ItemT], ResultT]) -> None:
+    def __init__(self, work: Callable[[_ItemT], _ResultT]) -> None:
         self.work = work
         self.n_workers = torch.get_num_threads() if can_fork() else 1  # which computes with as many threads
         self.executor: ProcessPoolExecutor | None = None
         self.n_forked = 0  # processes of the pool
 
-    def __call__(self, items: Iterable[ItemT]) -> Iterator[tuple[ItemT, ResultT]]:
+    def __call__(self, items: Iterable[_ItemT]) -> Iterator[tuple[_ItemT, _ResultT]]:
         """Each item with what `work` makes of it, in order. Raises EnvironmentFault if a process was killed."""
         rest = iter(items)
         ahead = list(islice(rest, self.n_workers))
@@ -44,7 +44,7 @@ class WorkerPool(Generic[ItemT, ResultT]):
             yield from ((item, self.work(item)) for part in (ahead, rest) for item in part)
             return
         pool = self._open(len(ahead))
-        waiting: deque[tuple[ItemT, Future[ResultT]]] = deque()
+        waiting: deque[tuple[_ItemT, Future[_ResultT]]] = deque()
         try:
             for item in ahead:
                 waiting.append((item, pool.submit(_do, item)))

@@ -16,7 +16,7 @@ from transformer_cli.models.registries import CARDS, Row
 
 UNKNOWN, UNKNOWN_SEARCH = "unknown", "search:unknown"
 NO_LICENSE = "not stated"
-METRICS = {  # of dev translations, with a signature
+_METRICS = {  # of dev translations, with a signature
     "bleu": "BLEU",
     "spbleu": "spBLEU",
     "chrf": "chrF2",
@@ -41,7 +41,7 @@ CLEANING = (  # keys of the cleaning report, and what was done with so many pair
     ("n_control", "kept with control characters in them"),
     ("n_truncated", "sources truncated to {max_length} tokens"),
 )
-KEPT = ("n_control", "n_truncated")  # which dropped nothing
+_KEPT = ("n_control", "n_truncated")  # which dropped nothing
 
 
 def model_facts(path: Path) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def data_lines(facts: Mapping[str, Any]) -> list[Row]:
     report = provenance.get("cleaning")
     if not report:
         return [*rows, ("cleaning", UNKNOWN)]
-    dropped = sum(int(report.get(key, 0)) for key, _ in CLEANING if key not in KEPT)
+    dropped = sum(int(report.get(key, 0)) for key, _ in CLEANING if key not in _KEPT)
     rows.append(("pairs kept", f"{report['n_read'] - dropped:,} of {report['n_read']:,}"))
     rows += [(why.format_map(report), f"{report[key]:,}") for key, why in CLEANING if report.get(key)]
     return rows
@@ -198,7 +198,7 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, str, str, str, str]]
     dev = f"dev, {provenance['dev_lines']:,} lines" if "dev_lines" in provenance else "dev"
     # Of a fine-tuned model also what it may have forgotten.
     for text, prefix, signed in ((dev, "dev_", ""), ("dev of the old text", "dev_old_", "dev_old_")):
-        for key, name in METRICS.items():
+        for key, name in _METRICS.items():
             if prefix + key in scores:
                 signature = str(scores.get(f"{signed}{key}_signature", UNKNOWN))
                 found.append((text, name, f"{scores[prefix + key]:.2f}", signature, search))

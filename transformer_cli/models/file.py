@@ -74,7 +74,7 @@ __all__ = [
     "write_model",
 ]
 
-ModelT = TypeVar("ModelT", bound=Model)
+_ModelT = TypeVar("_ModelT", bound=Model)
 
 _SAFETENSORS_TYPES = {  # in the order of the library: wide ones first, so that all are aligned
     torch.int64: "I64",
@@ -126,7 +126,7 @@ class ModelFile:
         """The model, ready to translate."""
         return self.build_as(Transformer, device, copies=copies)
 
-    def build_as(self, kind: type[ModelT], device: torch.device, *, copies: bool = True) -> ModelT:
+    def build_as(self, kind: type[_ModelT], device: torch.device, *, copies: bool = True) -> _ModelT:
         """The model, ready to be asked; `require` says before whether it is of this kind.
 
         Without `copies` its parameters are `weights` themselves.

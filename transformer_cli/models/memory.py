@@ -9,8 +9,8 @@ import torch
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 
-ItemT = TypeVar("ItemT")
-ResultT = TypeVar("ResultT")
+_ItemT = TypeVar("_ItemT")
+_ResultT = TypeVar("_ResultT")
 
 # What libraries say where torch has no class for it: its CPU allocator, C++, CUDA, cuBLAS, cuDNN and so on.
 _SAID = ("DefaultCPUAllocator", "bad_alloc", "out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED")
@@ -42,9 +42,11 @@ class SplitBatches:
         self.lower, self.alone, self.on_split = lower, alone, on_split
         self.most: int | None = None  # items at a time; None: memory has sufficed so far
 
-    def __call__(self, batch: Sequence[ItemT], work: Callable[[Sequence[ItemT]], Sequence[ResultT]]) -> list[ResultT]:
+    def __call__(
+        self, batch: Sequence[_ItemT], work: Callable[[Sequence[_ItemT]], Sequence[_ResultT]]
+    ) -> list[_ResultT]:
         """`work` of the batch, one result for each item, in order."""
-        results: list[ResultT] = []
+        results: list[_ResultT] = []
         has_freed = False
         while len(results) < len(batch):
             part = batch[len(results) : len(results) + (self.most or len(batch))]

@@ -87,7 +87,7 @@ def evaluate(config: EvaluateConfig, opened: Opened, device: torch.device) -> No
         )
         for test in tests
     ]
-    show(evaluated, config)
+    _show(evaluated, config)
 
 
 def report(
@@ -143,7 +143,7 @@ def report_test_set(
     if robustness_lines:
         config = replace(config, robustness=True, robustness_lines=robustness_lines)
     evaluated = evaluate_set(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
-    show([evaluated], config, trained_in=path.parent)
+    _show([evaluated], config, trained_in=path.parent)
     scores = evaluated.report.results[-1].results.scores
     known = models[0].tokenizers.source.tags
     sources = [split_tags(line, known)[1] for line in test.sources]
@@ -211,12 +211,12 @@ def extra_reports(config: EvaluateConfig) -> list[str]:
     return ["robustness"] if config.robustness else []
 
 
-def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: Path | None = None) -> None:
+def _show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: Path | None = None) -> None:
     """Print scores, and the other reports; those of a run that was just trained are kept in it."""
     reports = [one.report for one in evaluated]
     if config.json:
         reports = [
-            replace(one.report, provenance=replace(one.report.provenance, extra=measured(one))) for one in evaluated
+            replace(one.report, provenance=replace(one.report.provenance, extra=_measured(one))) for one in evaluated
         ]
     print_reports(reports, as_json=config.json)
     if config.json:
@@ -225,7 +225,7 @@ def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: 
         if report.provenance.hypotheses is not None:
             LOGGER.info("translations: %s", report.provenance.hypotheses)
     for one in evaluated:  # after the scores
-        for extra in measured(one).values():
+        for extra in _measured(one).values():
             if trained_in is not None:
                 extra.keep(trained_in, one.report.provenance.facts())
             else:
@@ -233,7 +233,7 @@ def show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: 
                 print("\n".join([*where, *extra.lines()]), flush=True)
 
 
-def measured(evaluated: Evaluated) -> dict[str, ExtraReport]:
+def _measured(evaluated: Evaluated) -> dict[str, ExtraReport]:
     """The other reports of a test set, but for those that have nothing to say."""
     found = {name: measure() for name, measure in evaluated.extra.items()}
     return {name: report for name, report in found.items() if report is not None}

@@ -36,7 +36,7 @@ from transformer_cli.system import rename, sync_folder
 from transformer_cli.training.trainer import Trainer, stable_seed
 
 INCIDENTS, INCIDENT_FILE = "incidents", "incident.json"
-FORMAT = 1
+_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def write_divergence_dump(
     findings = diagnose(trainer, pairs, tokenizers, step=step)
     words = {} if pairs.word_ends is None else {"word_ends": _sentences(pairs.word_ends, pairs.target_offsets)}
     content = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "step": step,
         "config": to_plain(config),
         "scaler": trainer.scaler.state_dict(),
@@ -150,7 +150,7 @@ def read_divergence_dump(folder: Path) -> DivergenceDump:
         model = read_model(folder / MODEL_FILE)
         if not is_whole(content["format"], least=1):
             raise ValueError(f"format is {content['format']!r}")
-        if content["format"] > FORMAT:
+        if content["format"] > _FORMAT:
             raise CheckpointError(f"{file}: kept by a newer tfm (format {content['format']}). Install that")
         sources, targets = content["source_ids"], content["target_ids"]
         return DivergenceDump(

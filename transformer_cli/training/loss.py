@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROWS = 128  # of the vocabulary's width: 4 MB of 8,000 types
+_ROWS = 128  # of the vocabulary's width: 4 MB of 8,000 types
 
 
 def smoothed_nll(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -51,7 +51,7 @@ class _SmoothedNll(torch.autograd.Function):
         # float16 has too few small numbers for a gradient that is not yet scaled.
         grad_KV = logits_KV.float() if logits_KV.dtype is torch.float16 else logits_KV
         nll, uniform = logits_KV.new_zeros(2, dtype=torch.promote_types(logits_KV.dtype, torch.float32))
-        rows = ROWS if logits_KV.is_cpu else max(1, len(logits_KV))
+        rows = _ROWS if logits_KV.is_cpu else max(1, len(logits_KV))
         for z_RV, targets_R in zip(torch.split(grad_KV, rows), torch.split(targets_K, rows), strict=True):
             targets_R1 = targets_R.unsqueeze(1)
             log_p_RV = z_RV.log_softmax(dim=1, dtype=nll.dtype)

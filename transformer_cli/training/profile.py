@@ -11,8 +11,8 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from transformer_cli.files import make_folder, temporary_path, writing_whole
 from transformer_cli.logs import LOGGER
 
-FOLDER = "profile"  # in the run directory
-SUFFIX = ".pt.trace.json.gz"  # by which TensorBoard knows a trace
+_FOLDER = "profile"  # in the run directory
+_SUFFIX = ".pt.trace.json.gz"  # by which TensorBoard knows a trace
 # Updates: those that pay for what is loaded and chosen, those that start the profiler, and those that are traced.
 WAIT, WARM_UP, TRACED = 5, 2, 3
 N_COSTLIEST = 10  # operations in the table
@@ -25,7 +25,7 @@ class Trace:
     """
 
     def __init__(self, run_dir: Path, device: torch.device, *, enabled: bool) -> None:
-        self._folder, self._on_gpu = run_dir / FOLDER, device.type == "cuda"
+        self._folder, self._on_gpu = run_dir / _FOLDER, device.type == "cuda"
         self._n_updates = self._step = 0
         self._profiler: profile | None = None
         if enabled:
@@ -64,7 +64,7 @@ class Trace:
         n_traced = self._n_updates - WAIT - WARM_UP
         if n_traced < 1:
             return
-        file = self._folder / f"step-{self._step:08d}{SUFFIX}"
+        file = self._folder / f"step-{self._step:08d}{_SUFFIX}"
         try:
             self._write(profiler, file)
         except OSError as error:

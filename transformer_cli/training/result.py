@@ -30,7 +30,7 @@ class TrainResult:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class _Candidate:
     """Averaged weights that are exported if they score no worse than the best checkpoint."""
 
     name: str
@@ -41,16 +41,16 @@ class Candidate:
 
 def averaged_candidates(
     config: TrainConfig, progress: Progress, ema: Ema | None, store: CheckpointStore
-) -> Iterator[Candidate]:
+) -> Iterator[_Candidate]:
     """The moving average of all updates, and the mean of the last checkpoints."""
     steps = progress.saved[-config.train.average_last :]
     if ema is not None and ema.is_sound():
         decay = config.train.ema
-        yield Candidate("ema", {"decay": decay}, f"the moving average of all updates, decay {decay}", ema.weights())
+        yield _Candidate("ema", {"decay": decay}, f"the moving average of all updates, decay {decay}", ema.weights())
     if len(steps) > 1:
         weights = average(store.load_model(step).weights for step in steps)
         description = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
-        yield Candidate("average", {"steps": steps}, description, weights)
+        yield _Candidate("average", {"steps": steps}, description, weights)
 
 
 def read_result(run_dir: Path, step: int) -> TrainResult | None:

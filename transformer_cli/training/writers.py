@@ -150,7 +150,7 @@ class Recorder:
     def final(self, step: int, values: dict[str, Any]) -> None:
         """The last entry. It is synced now: a run that has a result does not write its metrics again."""
         self._write(step, "final", values)
-        self._safely(lambda: sync(self._metrics))
+        self._safely(lambda: _sync(self._metrics))
 
     def text(self, step: int, tag: str, text: str) -> None:
         self._show(lambda board: board.add_text(tag, text, step))
@@ -206,7 +206,7 @@ class Recorder:
         return tqdm.format_interval(seconds)
 
 
-def sync(file: Path) -> None:
+def _sync(file: Path) -> None:
     with open_own(file) as handle:
         sync_file(handle.fileno())
 

@@ -35,7 +35,7 @@ TEXT_SIZE = 8  # points, of all texts but labels
 GAP = 0.12  # inches
 BAR_WIDTH, BAR_HEIGHT, BAR_SPACE = 0.12, 1.6, 0.75  # inches
 MAX_PIXELS, DPI = 10_000, 200  # longest side
-HEADERS = {
+_HEADERS = {
     AttentionKind.encoder: "Encoder self-attention: a row is a source token, columns are the tokens that it attends to",
     AttentionKind.decoder: "Decoder self-attention: a row is an input token, columns are the tokens that it attends to",
     AttentionKind.cross: "Cross-attention: a row predicts a token, columns are the source tokens that it attends to",
@@ -43,7 +43,7 @@ HEADERS = {
 
 
 @dataclass(frozen=True)
-class Panel:
+class _Panel:
     title: str
     weights_RC: Tensor
 
@@ -89,7 +89,7 @@ def draw_figure(
             PLACEHOLDER,
         )
     rows, columns, footer = (_replace_missing(texts, missing) for texts in (rows, columns, footer))
-    layout = FigureLayout.for_panels(grid, rows, columns, HEADERS[kind], footer, fonts)
+    layout = FigureLayout.for_panels(grid, rows, columns, _HEADERS[kind], footer, fonts)
     figure = Figure(figsize=(layout.width, layout.height))
     image = None
     for y, panels_of_layer in enumerate(grid):
@@ -107,15 +107,15 @@ def draw_figure(
     return figure
 
 
-def panels(weights_YHRC: Tensor, *, layer: int | None, head: int | None, mean: bool) -> list[list[Panel]]:
+def panels(weights_YHRC: Tensor, *, layer: int | None, head: int | None, mean: bool) -> list[list[_Panel]]:
     """The panels of each layer that is shown."""
     n_layers, n_heads = weights_YHRC.shape[:2]
     layers = range(n_layers) if layer is None else [layer - 1]
     if mean:
         title = f"mean of {n_heads} heads" if n_heads > 1 else "its one head"
-        return [[Panel(f"layer {y + 1}, {title}", weights_YHRC[y].mean(0))] for y in layers]
+        return [[_Panel(f"layer {y + 1}, {title}", weights_YHRC[y].mean(0))] for y in layers]
     heads = range(n_heads) if head is None else [head - 1]
-    return [[Panel(f"layer {y + 1}, head {h + 1}", weights_YHRC[y, h]) for h in heads] for y in layers]
+    return [[_Panel(f"layer {y + 1}, head {h + 1}", weights_YHRC[y, h]) for h in heads] for y in layers]
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class FigureLayout:
     @classmethod
     def for_panels(
         cls,
-        grid: Sequence[Sequence[Panel]],
+        grid: Sequence[Sequence[_Panel]],
         rows: Sequence[str],
         columns: Sequence[str],
         header: str,
@@ -187,7 +187,7 @@ class FigureLayout:
         return left / self.width, bottom / self.height, width / self.width, height / self.height
 
 
-def _draw_panel(axes: Axes, panel: Panel, layout: FigureLayout) -> AxesImage:
+def _draw_panel(axes: Axes, panel: _Panel, layout: FigureLayout) -> AxesImage:
     n_rows, n_columns = panel.weights_RC.shape
     image = axes.imshow(panel.weights_RC.numpy(), COLOURS, vmin=0, vmax=1, aspect="auto", interpolation="none")
     axes.tick_params(length=0, pad=2, top=False, bottom=False, labeltop=True, labelbottom=False)

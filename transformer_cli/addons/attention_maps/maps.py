@@ -18,9 +18,9 @@ from transformer_cli.errors import CheckpointError
 from transformer_cli.models.transformer import Transformer
 
 MAX_TOKENS_SHOWN = 60  # tokens a side; more would not be legible
-WORD_START = "▁"  # SentencePiece's mark of a word boundary
+_WORD_START = "▁"  # SentencePiece's mark of a word boundary
 SPECIAL_TOKENS = ("<s>", "</s>")  # no text is encoded as these
-OMITTED = f"{WORD_START}…"  # label of the tokens that a picture leaves out
+OMITTED = f"{_WORD_START}…"  # label of the tokens that a picture leaves out
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # SentencePiece's byte fallback
 
 
@@ -125,7 +125,7 @@ def _word_groups(labels: Sequence[str]) -> list[range]:
     starts = [
         i
         for i, label in enumerate(labels)
-        if i == 0 or label.startswith(WORD_START) or label in SPECIAL_TOKENS or labels[i - 1] in SPECIAL_TOKENS
+        if i == 0 or label.startswith(_WORD_START) or label in SPECIAL_TOKENS or labels[i - 1] in SPECIAL_TOKENS
     ]
     return [range(start, end) for start, end in pairwise([*starts, len(labels)])]
 
@@ -240,7 +240,7 @@ def find_word(labels: Sequence[str], word: str) -> list[range]:
     """The tokens of each occurrence of `word` as a whole word, ignoring case."""
     text, owners = "", []
     for i, label in enumerate(labels):
-        shown = " " if label in SPECIAL_TOKENS else label.replace(WORD_START, " ")
+        shown = " " if label in SPECIAL_TOKENS else label.replace(_WORD_START, " ")
         text += shown
         owners += [i] * len(shown)
     matches = re.finditer(rf"(?:(?<!\w)|(?=\W)){re.escape(word)}(?:(?!\w)|(?<=\W))", text, re.IGNORECASE)
@@ -255,7 +255,7 @@ def readable_labels(labels: Sequence[str]) -> list[str]:
     found = []
     for i, label in enumerate(labels):
         continues = i > 0 and label[:1].isalnum() and labels[i - 1][-1:].isalnum()
-        found.append(f"·{label}" if continues else label.removeprefix(WORD_START) or label)
+        found.append(f"·{label}" if continues else label.removeprefix(_WORD_START) or label)
     return found
 
 

@@ -39,9 +39,9 @@ from transformer_cli.models.runs import run_of
 from transformer_cli.text_io import check_output, open_output
 
 PICTURES = (".png", ".svg")
-FORMATS = (".html", *PICTURES, ".json")
+_FORMATS = (".html", *PICTURES, ".json")
 LIKELIEST = 6  # tokens of each step on a page
-MAX_TOKENS = 1000  # tokens of a side: the weights of more would not fit in memory
+_MAX_TOKENS = 1000  # tokens of a side: the weights of more would not fit in memory
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run(config: AttentionConfig) -> None:
         )
         links = [] if config.link is None else format_links(maps, *split_link(config.link), job.where)
         with open_output(str(job.output), replace=config.overwrite) as sink:
-            sink.writelines(render_file(maps, config, form, job.where, ids.explanation))
+            sink.writelines(_render_file(maps, config, form, job.where, ids.explanation))
         print(f"{shown(job.output)}: {maps.source_text} → {maps.translation}", *links, sep="\n", flush=True)
 
 
@@ -111,9 +111,9 @@ def run(config: AttentionConfig) -> None:
 def output_format(config: AttentionConfig) -> str:
     """The ending of --output. Raises ConfigError for an unknown one, and for options of another format."""
     form = Path(config.output_file).suffix.lower()
-    if form not in FORMATS:
+    if form not in _FORMATS:
         raise ConfigError(
-            f"--output {shown(config.output_file)}: no format has this ending. Choose one of {', '.join(FORMATS)}"
+            f"--output {shown(config.output_file)}: no format has this ending. Choose one of {', '.join(_FORMATS)}"
         )
     if form not in PICTURES:
         for key in ("kind", "layer", "head", "mean"):
@@ -196,9 +196,9 @@ def encode(job: Job, file: ModelFile, translator: Translator) -> EncodedPair:
     """The tokens of a job. Raises DataError if a side has too many or none."""
     ids = encode_segment(job, file.tokenizers, translator)
     for side, n in (("source", len(ids.source)), ("translation", len(ids.target))):
-        limit = MAX_TOKENS
+        limit = _MAX_TOKENS
         if file.config.positions is Positions.learned:
-            limit = min(MAX_TOKENS, file.config.max_positions - 1)
+            limit = min(_MAX_TOKENS, file.config.max_positions - 1)
         if n > limit:
             raise DataError(
                 f"{job.where}: its {side} has {n:,} tokens, more than the {limit:,} that can be shown. Shorten it"
@@ -244,7 +244,7 @@ def encode_segment(job: Job, tokenizers: Tokenizers, translator: Translator) -> 
 # ---- Output
 
 
-def render_file(
+def _render_file(
     maps: AttentionMaps, config: AttentionConfig, form: str, where: str, explanation: Record | None
 ) -> Iterator[bytes]:
     """The content of the output file, in chunks."""

@@ -33,7 +33,7 @@ def draw_positions(config: AttentionConfig, form: str) -> None:
         imported("matplotlib", needs=f"--output {shown(output)}")
     encodings = of_config(config, config.positions)
     with open_output(str(output), replace=config.overwrite) as sink:
-        sink.writelines(render_file(encodings, form))
+        sink.writelines(_render_file(encodings, form))
     print(f"{shown(output)}: {config.positions} positions, {encodings.title}", flush=True)
 
 
@@ -62,7 +62,7 @@ def model_config(config: AttentionConfig) -> ModelConfig:
     return ModelConfig(n_heads=1, **given)  # which divides every width
 
 
-def render_file(encodings: PositionEncodings, form: str) -> Iterator[bytes]:
+def _render_file(encodings: PositionEncodings, form: str) -> Iterator[bytes]:
     """The content of the output file, in chunks."""
     if form == ".json":
         yield from (chunk.encode() for chunk in to_json(encodings))

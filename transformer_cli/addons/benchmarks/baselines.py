@@ -37,7 +37,7 @@ from transformer_cli.training.precision import choose_dtype, set_float32_product
 Net = Callable[[BenchConfig, Tokenizer], nn.Module]
 BASELINES: Registry[Net] = Registry("baseline")
 # Settings that the baselines support with their default value only.
-FIXED = (
+_FIXED = (
     *("model.activation", "model.bias", "model.tie_embeddings", "model.norm_kind", "model.positions", "model.d_k"),
     *("model.d_embedding", "model.attention_window"),
     *(
@@ -155,7 +155,7 @@ class HuggingFaceMarian(nn.Module):
 def check_comparable(config: BenchConfig) -> None:
     """Raises ConfigError for settings that the baselines do not support, or if `transformers` is not installed."""
     usual = BenchConfig(subject=config.subject)
-    for key in FIXED:
+    for key in _FIXED:
         group, name = key.split(".")
         value, theirs = (getattr(getattr(one, group), name) for one in (config, usual))
         if value != theirs:
@@ -252,10 +252,10 @@ def sorted_batches(corpus: EncodedCorpus, *, tokens: int, seed: int) -> list[Arr
     return [batches[i] for i in np.random.default_rng(seed).permutation(len(batches))]
 
 
-def set_up() -> Callable[[], Round]:
+def _set_up() -> Callable[[], Round]:
     config, parameters = config_and_parameters()
     return Baseline(parameters["net"], config, choose_device(config.device), compiled=parameters["compiled"]).round
 
 
 if __name__ == "__main__":
-    serve(set_up)
+    serve(_set_up)

@@ -239,7 +239,7 @@ class HuggingFace(Engine):
         order = by_length(rows) if "sorted" in preset else list(range(len(rows)))
         options = {"early_stopping": True, "length_penalty": 0.0} if beam_size > 1 else {}
         found: dict[int, list[int]] = {}
-        for batch in chunks(order, int(preset.split()[0])):
+        for batch in _chunks(order, int(preset.split()[0])):
             generated = self._generate([rows[i] for i in batch], num_beams=beam_size, **options)
             found |= zip(batch, generated, strict=True)
         return [found[i] for i in range(len(rows))]
@@ -285,7 +285,7 @@ class CTranslate2(Engine):
         split, _, size = preset.partition(", ")
         limit, unit = size.split()
         order = by_length(rows)
-        batches = chunks(order, int(limit)) if unit == "sentences" else batches_by_tokens(order, rows, int(limit))
+        batches = _chunks(order, int(limit)) if unit == "sentences" else batches_by_tokens(order, rows, int(limit))
         translator, given = self._translator(split), []
         for batch in batches:
             longest = len(rows[batch[0]]) + 1
@@ -326,7 +326,7 @@ def by_length(rows: Rows) -> list[int]:
     return sorted(range(len(rows)), key=lambda i: -len(rows[i]))
 
 
-def chunks(order: Sequence[int], size: int) -> list[Sequence[int]]:
+def _chunks(order: Sequence[int], size: int) -> list[Sequence[int]]:
     return [order[start : start + size] for start in range(0, len(order), size)]
 
 
@@ -403,7 +403,7 @@ class RequestHandler:
         return {"seconds": time.perf_counter() - start, "found": found}
 
 
-def set_up() -> Callable[[str], Mapping[str, Any]]:
+def _set_up() -> Callable[[str], Mapping[str, Any]]:
     config, parameters = config_and_parameters()
     device = choose_device(config.device)
     model = read_model(Path(parameters["model"]))
@@ -413,4 +413,4 @@ def set_up() -> Callable[[str], Mapping[str, Any]]:
 
 
 if __name__ == "__main__":
-    serve_requests(set_up)
+    serve_requests(_set_up)

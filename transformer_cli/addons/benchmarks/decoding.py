@@ -31,7 +31,7 @@ from transformer_cli.models.file import ModelFile, read_model, write_model
 from transformer_cli.models.locate import locate_model
 
 N_RANDOM = 128  # sentences for a random model
-N_CHECKED = 8
+_N_CHECKED = 8
 MIN_SIMILARITY = {False: 0.8, True: 0.5}  # to the reference translations; True: of int8 models
 
 
@@ -43,8 +43,8 @@ def bench_decode(config: BenchConfig, device: torch.device) -> Measured:
     with TemporaryDirectory() as folder:
         path, config = choose_model(config, Path(folder))
         model = read_model(path)
-        text = read_text(config, model)
-        workers = start_workers(config, path, device)
+        text = _read_text(config, model)
+        workers = _start_workers(config, path, device)
         try:
             left_out = leave_out_unable(workers)
             check_translations(workers, text)
@@ -76,7 +76,7 @@ def choose_model(config: BenchConfig, folder: Path) -> tuple[Path, BenchConfig]:
     return path, replace(config, decode=replace(config.decode, max_extra_length=0))
 
 
-def read_text(config: BenchConfig, model: ModelFile) -> Text:
+def _read_text(config: BenchConfig, model: ModelFile) -> Text:
     """Read the text, without lines that are blank or too long for the model. Raises DataError."""
     tokenizer = model.tokenizers.source
     if config.source is None:
@@ -100,7 +100,7 @@ def read_text(config: BenchConfig, model: ModelFile) -> Text:
     return Text([lines[n] for n in kept], [rows[n] for n in kept], chosen)
 
 
-def start_workers(config: BenchConfig, path: Path, device: torch.device) -> dict[str, BenchmarkWorker]:
+def _start_workers(config: BenchConfig, path: Path, device: torch.device) -> dict[str, BenchmarkWorker]:
     """A process for each program. Only tfm keeps the environment that the `tfm` command sets."""
     usual = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
     shared = {"config": to_plain(config), "model": str(path), "threads": torch.get_num_threads()}
@@ -130,7 +130,7 @@ def leave_out_unable(workers: dict[str, BenchmarkWorker]) -> list[str]:
 
 def check_translations(workers: dict[str, BenchmarkWorker], text: Text) -> None:
     """Compare each program with a greedy search without a cache. Raises EnvironmentFault for other translations."""
-    rows = sample_evenly(text.rows, N_CHECKED)
+    rows = sample_evenly(text.rows, _N_CHECKED)
     plain: list[list[int]] = request(workers[TFM], "greedy_reference", rows=rows)["found"]
     for name, worker in workers.items():
         preset = request(worker, "info")["presets"][0]

@@ -18,11 +18,11 @@ from transformer_cli.evaluation.metrics import bleu
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization, tokenizer_in
 from transformer_cli.models.file import ModelFile
 
-COLUMNS = ("", "sentences/s", "tokens/s", "tfm is faster by", "ms for one", "BLEU", "same as tfm")
+_COLUMNS = ("", "sentences/s", "tokens/s", "tfm is faster by", "ms for one", "BLEU", "same as tfm")
 
 
 def summary(config: BenchConfig, text: Text, model: ModelFile, searches: Sequence[SearchResults]) -> Measured:
-    found = Measured("decode", COLUMNS)
+    found = Measured("decode", _COLUMNS)
     tokens = tokenization(model.target_lang, config.data.bleu_tokenize or tokenizer_in(model.data, Path("checkpoint")))
     for search in searches:
         add_search(found, search, text, model, tokens)

@@ -30,7 +30,7 @@ N_ALONE = 10  # sentences per round that are also translated one at a time; each
 N_WHOLE = 250  # lines per round of beam search that are also translated from text to text
 N_TRIED = 500  # sentences for choosing the settings of a baseline
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Text:
     is_random: bool = False
 
 
-def sample_evenly(items: list[T], n: int) -> list[T]:
+def sample_evenly(items: list[_T], n: int) -> list[_T]:
     """At most `n` items at equal distances."""
     return items[:: -(-len(items) // n)]
 

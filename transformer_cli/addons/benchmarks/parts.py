@@ -49,7 +49,7 @@ def bench_loss(config: BenchConfig, device: torch.device) -> Measured:
     loss.backward()  # type: ignore[no-untyped-call]
     trained = trained_loss(output, config, device, may_be_compiled=may_be_compiled)
     ways = {TFM: lambda: trained(x_KD, targets_K), **baseline_losses(x_KD, output.weight, targets_K, config, device)}
-    return compare("loss", ways, leaves, [gradient(x) for x in exact], config, device)
+    return _compare("loss", ways, leaves, [gradient(x) for x in exact], config, device)
 
 
 def trained_loss(
@@ -122,7 +122,7 @@ def bench_attention(config: BenchConfig, device: torch.device) -> Measured:
         exact = [x.detach().double().requires_grad_() for x in qkv_KHE]
         written_out(exact, length).square().sum().backward()  # type: ignore[no-untyped-call]
         ways = attention_ways(qkv_KHE, length, config, device)
-        part = compare("attention", ways, qkv_KHE, [gradient(x) for x in exact], config, device)
+        part = _compare("attention", ways, qkv_KHE, [gradient(x) for x in exact], config, device)
         found.rows += [[f"{row[0]}, {length} tokens", *row[1:]] for row in part.rows]
         found.ratios |= {f"{name}, {length} tokens": value for name, value in part.ratios.items()}
         found.figures |= {f"{name}, {length} tokens": value for name, value in part.figures.items()}
@@ -137,7 +137,7 @@ def attention_ways(qkv_KHE: list[Tensor], length: int, config: BenchConfig, devi
     mask_N11L = torch.ones(n, 1, 1, length, dtype=torch.bool, device=device)
 
     def with_mask() -> Tensor:
-        q_NHLE, k_NHLE, v_NHLE = (sentences(x, length) for x in qkv_KHE)
+        q_NHLE, k_NHLE, v_NHLE = (_sentences(x, length) for x in qkv_KHE)
         return F.scaled_dot_product_attention(q_NHLE, k_NHLE, v_NHLE, mask_N11L).square().sum()
 
     return {
@@ -158,17 +158,17 @@ def trained_layout(n: int, length: int, config: BenchConfig, device: torch.devic
 
 
 def written_out(qkv_KHE: list[Tensor], length: int) -> Tensor:
-    q_NHLE, k_NHLE, v_NHLE = (sentences(x, length) for x in qkv_KHE)
+    q_NHLE, k_NHLE, v_NHLE = (_sentences(x, length) for x in qkv_KHE)
     return attention_weights(q_NHLE, k_NHLE) @ v_NHLE
 
 
-def sentences(x_KHE: Tensor, length: int) -> Tensor:
+def _sentences(x_KHE: Tensor, length: int) -> Tensor:
     """[K, H, E] as [N, H, L, E], for sentences of equal length."""
     n_tokens, n_heads, width = x_KHE.shape
     return x_KHE.view(n_tokens // length, length, n_heads, width).transpose(1, 2)
 
 
-def compare(
+def _compare(
     subject: str,
     ways: dict[str, Way],
     leaves: list[Tensor],

@@ -21,7 +21,7 @@ from transformer_cli.training.precision import choose_dtype
 from transformer_cli.training.trainer import Trainer
 
 N_CHECKED = {"cpu": 256, "cuda": 4096}  # target tokens: float64 is slow
-FLOOR = 0.01  # of the whole gradient's norm: smaller parts, such as the bias of a key, are rounding errors
+_FLOOR = 0.01  # of the whole gradient's norm: smaller parts, such as the bias of a key, are rounding errors
 
 # Relative errors of the loss and of a parameter's gradient that rounding may cause. With base, post-LN, the latter was
 # 1.4e-6 in fp32 and 0.066 in bf16. A ReLU whose input is almost zero may be active in one precision only: one such
@@ -114,6 +114,6 @@ def gradient_errors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor])
     off = {name: (found[name] - gradient).norm() for name, gradient in expected.items()}
     norms = {name: gradient.norm() for name, gradient in expected.items()}
     whole = torch.stack(list(norms.values())).norm()
-    least = FLOOR * whole
+    least = _FLOOR * whole
     errors = {name: float(error / torch.maximum(norms[name], least)) for name, error in off.items()}
     return float(torch.stack(list(off.values())).norm() / whole), errors

@@ -60,7 +60,7 @@ def machine(device: torch.device) -> dict[str, str]:
     """Hardware and versions."""
     on_gpu = device.type == "cuda"
     return {
-        "device": torch.cuda.get_device_name(device) if on_gpu else processor(),
+        "device": torch.cuda.get_device_name(device) if on_gpu else _processor(),
         "threads": str(torch.get_num_threads()),
         "cores": str(os.cpu_count()),
         "torch": torch.__version__,
@@ -69,7 +69,7 @@ def machine(device: torch.device) -> dict[str, str]:
     }
 
 
-def processor() -> str:
+def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n")
     except OSError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 POLL_S = 0.005
 LIMIT_S = 300.0
 LINE = "A man in a blue shirt is standing on a ladder."
-PROGRAM = "from transformer_cli.cli import entry_point; entry_point()"
+_PROGRAM = "from transformer_cli.cli import entry_point; entry_point()"
 
 
 def bench_start(config: "BenchConfig", device: "torch.device") -> "Measured":
@@ -38,15 +38,15 @@ def bench_start(config: "BenchConfig", device: "torch.device") -> "Measured":
     parts: list[dict[str, float]] = []
     for number in range(config.rounds + 1):
         with TemporaryDirectory() as folder:
-            overrides = [*overrides_of(config), f"runs={quoted(folder)}", "name=start", "train.log_every=1"]
+            overrides = [*overrides_of(config), f"runs={_quoted(folder)}", "name=start", "train.log_every=1"]
             seconds = seconds_to_first_update(overrides, Path(folder) / "start" / "metrics.jsonl")
         with TemporaryDirectory() as folder:
-            overrides = [*overrides_of(config), f"runs={quoted(folder)}", "name=start", "train.log_every=1"]
+            overrides = [*overrides_of(config), f"runs={_quoted(folder)}", "name=start", "train.log_every=1"]
             marks, dynamo = seconds_of_parts(overrides)
         if number:
             whole.append(seconds)
             parts.append(marks)
-    found = measured(config, "tfm train, to its first update", whole, parts)
+    found = _measured(config, "tfm train, to its first update", whole, parts)
     found.figures["torch._dynamo is imported by"] = dynamo
     if dynamo:
         found.notes.append(f"torch._dynamo, which training does not need, is imported by: {dynamo}.")
@@ -64,10 +64,10 @@ def bench_first_line(config: "BenchConfig") -> "Measured":
         if number:
             whole.append(seconds)
             parts.append(marks)
-    return measured(config, "tfm translate, to its first line", whole, parts)
+    return _measured(config, "tfm translate, to its first line", whole, parts)
 
 
-def measured(
+def _measured(
     config: "BenchConfig", title: str, whole: Sequence[float], parts: Sequence[Mapping[str, float]]
 ) -> "Measured":
     from transformer_cli.addons.benchmarks.report import Measured
@@ -90,7 +90,7 @@ def translating_overrides(config: "BenchConfig") -> list[str]:
 
     plain, usual = to_plain(config), to_plain(load_config("translate"))
     kept = {name: plain[name] for name in ("checkpoint", "device", "decode")}
-    return [f"{key}={quoted(value)}" for key, value in differing(kept, usual)]
+    return [f"{key}={_quoted(value)}" for key, value in differing(kept, usual)]
 
 
 def overrides_of(config: "BenchConfig") -> list[str]:
@@ -102,7 +102,7 @@ def overrides_of(config: "BenchConfig") -> list[str]:
 
     usual, wanted = to_plain(load_config("train")), to_plain(config)
     kept = {field.name: wanted[field.name] for field in fields(TrainConfig)}
-    return [f"{key}={quoted(value)}" for key, value in differing(kept, usual)]
+    return [f"{key}={_quoted(value)}" for key, value in differing(kept, usual)]
 
 
 def differing(wanted: Mapping[str, Any], usual: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -115,14 +115,14 @@ def differing(wanted: Mapping[str, Any], usual: Mapping[str, Any], prefix: str =
     return found
 
 
-def quoted(value: Any) -> str:
+def _quoted(value: Any) -> str:
     """A value in the syntax of Hydra's overrides."""
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{name}:{quoted(item)}" for name, item in value.items()) + "}"
+        return "{" + ",".join(f"{name}:{_quoted(item)}" for name, item in value.items()) + "}"
     if isinstance(value, Sequence):
-        return "[" + ",".join(map(quoted, value)) + "]"
+        return "[" + ",".join(map(_quoted, value)) + "]"
     return json.dumps(value)
 
 
@@ -130,7 +130,7 @@ def seconds_to_first_update(overrides: Sequence[str], metrics: Path) -> float:
     """Time of `tfm train` until its first update is logged. Raises EnvironmentFault if it ends before."""
     from transformer_cli.errors import EnvironmentFault
 
-    command = [sys.executable, "-c", PROGRAM, "train", *overrides]
+    command = [sys.executable, "-c", _PROGRAM, "train", *overrides]
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
     try:
@@ -150,7 +150,7 @@ def seconds_to_first_line(overrides: Sequence[str]) -> float:
     """Time of `tfm translate` until its first translation, with open input. Raises EnvironmentFault if it ends."""
     from transformer_cli.errors import EnvironmentFault
 
-    command = [sys.executable, "-c", PROGRAM, "translate", *overrides]
+    command = [sys.executable, "-c", _PROGRAM, "translate", *overrides]
     started = time.monotonic()
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"

@@ -62,7 +62,7 @@ class TfmTraining:
         return self.run.progress.n_tokens, self.run.metrics.n_real, self.run.metrics.n_padded_tokens
 
 
-def set_up() -> Callable[[], Round]:
+def _set_up() -> Callable[[], Round]:
     config, parameters = config_and_parameters()
     device = choose_device(config.device)
     tune_cpu_memory()
@@ -73,4 +73,4 @@ def set_up() -> Callable[[], Round]:
 
 
 if __name__ == "__main__":
-    serve(set_up)
+    serve(_set_up)

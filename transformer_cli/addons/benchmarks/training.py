@@ -18,14 +18,14 @@ from transformer_cli.training.precision import choose_dtype
 
 TFM = "tfm"
 COMPILED = "nn.Transformer lean"
-COLUMNS = ("", "target tokens/s", "tfm is faster by", "ms an update", "filled", "of matmul", "memory")
+_COLUMNS = ("", "target tokens/s", "tfm is faster by", "ms an update", "filled", "of matmul", "memory")
 
 
 def bench_train(config: BenchConfig, device: torch.device) -> Measured:
     """Time each implementation in a process of its own, in interleaved rounds after a warm-up round."""
     if config.rivals:
         check_comparable(config)
-    workers = start_workers(config, device)
+    workers = _start_workers(config, device)
     try:
         for worker in workers:
             worker.round()
@@ -43,7 +43,7 @@ def bench_train(config: BenchConfig, device: torch.device) -> Measured:
     return summary(config, rounds, ceiling)
 
 
-def start_workers(config: BenchConfig, device: torch.device) -> list[BenchmarkWorker]:
+def _start_workers(config: BenchConfig, device: torch.device) -> list[BenchmarkWorker]:
     """A process for each implementation. Only tfm keeps the environment that the `tfm` command sets.
 
     On a GPU, nn.Transformer is also measured compiled.
@@ -96,7 +96,7 @@ def skeleton(config: BenchConfig, *, vocab_size: int) -> Transformer:
 
 
 def summary(config: BenchConfig, rounds: dict[str, list[Round]], ceiling: Ceiling) -> Measured:
-    found = Measured("train", COLUMNS)
+    found = Measured("train", _COLUMNS)
     rates = {name: [one.n_target_tokens / one.seconds for one in of] for name, of in rounds.items()}
     for name, of in rounds.items():
         useful = ratio([ceiling.flops(one) / one.seconds for one in of], ceiling.rates)

@@ -41,11 +41,11 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
         raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a classifier. Leave it out")
     config.refuse_metrics("this is a classifier")
     model, path = models[0], paths[0]
-    test = own_table(config, model) if config.source is not None else corpus_test_set(config, model, path)
+    test = own_table(config, model) if config.source is not None else _corpus_test_set(config, model, path)
     saved_as, may_replace = place_to_save(config, paths, models, test), config.save is None or config.overwrite
-    predicted = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    predicted = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
     save(predicted, saved_as, "save the classes", may_replace=may_replace)
-    report(path, model, test, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
+    _report(path, model, test, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
 def report_training(
@@ -58,16 +58,16 @@ def report_training(
     test = TestSet(f"{config.data.name}.test", prepared.test.sources, [prepared.test.targets])
     path, model = result.model_path, read_model(result.model_path)
     predicted, saved_as = (
-        predict(model, test, device, batch_tokens=config.decode.batch_tokens),
+        _predict(model, test, device, batch_tokens=config.decode.batch_tokens),
         default_place([path], [model], test),
     )
     save(predicted, saved_as, "save the classes", may_replace=True)
-    found = report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
+    found = _report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
     scores: dict[str, float | None] = {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
     return scores, single_answer(predicted, test.references[0])
 
 
-def report(
+def _report(
     path: Path,
     model: ModelFile,
     test: TestSet,
@@ -87,7 +87,7 @@ def report(
     return found
 
 
-def predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: BatchTokens) -> list[str]:
+def _predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: BatchTokens) -> list[str]:
     """The class of each sentence; none is blank."""
     reader = Reader(model.build_as(Model, device), model, device=device, batch_tokens=batch_tokens)
     answers = [logits_C for logits_C in reader.read(test.sources) if logits_C is not None]
@@ -113,7 +113,7 @@ def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
     return labelled(Path(name).name, text, model, where=name)
 
 
-def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
+def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the model was trained on."""
     data, text = labelled_text(config, model, path, partial(check_classes, model))
     return labelled(f"{data.name}.test", text, model, where=str(data.test) if data.test is not None else "data.test")

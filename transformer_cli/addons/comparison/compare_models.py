@@ -33,7 +33,7 @@ MOST_LINES = 500_000  # of a training text in which words are counted, spread ov
 
 
 @dataclass(frozen=True)
-class Model:
+class _Model:
     """A system that translates."""
 
     name: str
@@ -66,16 +66,16 @@ def translated(
 
     `files` are those of translations, by their paths; all other systems are models. Raises TfmError.
     """
-    models: dict[str, Model] = {}
+    models: dict[str, _Model] = {}
     for name, path in zip(names, config.systems, strict=True):
         if path not in files and path not in models:
             models[path] = open_model(config, name, path)
     tests = {path: test_set_for(config, model) for path, model in models.items()}
     first, *others = models.values()
     language = check_directions(config, models, tests)
-    text = text_of(tests[first.path], first)
+    text = _text_of(tests[first.path], first)
     for other in others:
-        check_same(text, first, text_of(tests[other.path], other), other)
+        check_same(text, first, _text_of(tests[other.path], other), other)
     for lines in files.values():
         check_line_counts(lines, len(text.references[0]), text.name)
     of_model = tokenizer_in(first.first.data, first.opened.paths[0])
@@ -88,19 +88,19 @@ def translated(
             continue
         same = [system for system in systems.values() if system.path == path]
         systems[name] = (
-            System(**{**vars(same[0]), "name": name}) if same else ask(config, models[path], name, tests[path])
+            System(**{**vars(same[0]), "name": name}) if same else _ask(config, models[path], name, tests[path])
         )
     background = background_of([models.get(path) for path in config.systems])
     notes = [note for path, model in models.items() for note in notes_on_tags(config, model, tests[path])]
     return list(systems.values()), text, settings, replace(background, notes=notes)
 
 
-def open_model(config: CompareConfig, name: str, path: str) -> Model:
+def open_model(config: CompareConfig, name: str, path: str) -> _Model:
     opened = open_models(path, engine=config.engine, decode=config.decode)
-    return Model(name, path, opened, run_of(opened.paths[0].resolve()))
+    return _Model(name, path, opened, run_of(opened.paths[0].resolve()))
 
 
-def ask(config: CompareConfig, model: Model, name: str, test: TestSet) -> System:
+def _ask(config: CompareConfig, model: _Model, name: str, test: TestSet) -> System:
     """Translate the test set."""
     device = choose_device(config.device)
     opened, decode = model.opened, model.opened.decode_config(config.decode, device)
@@ -114,12 +114,12 @@ def ask(config: CompareConfig, model: Model, name: str, test: TestSet) -> System
     return System(name, model.path, model.kind, lines, search=search, model_hash=hashes[0])
 
 
-def tags_for(config: CompareConfig, model: Model) -> tuple[str, ...]:
+def tags_for(config: CompareConfig, model: _Model) -> tuple[str, ...]:
     """The tags of --tag for a model that has tags; none for another, which would read them as text."""
     return tuple(tags_in(config.tag or "")) if model.first.tokenizers.source.tags else ()
 
 
-def notes_on_tags(config: CompareConfig, model: Model, test: TestSet) -> list[str]:
+def notes_on_tags(config: CompareConfig, model: _Model, test: TestSet) -> list[str]:
     """What a comparison is to say of a model of several languages that was given lines without a tag for one."""
     if len(languages_of(model.first.target_lang)) == 1:
         return []  # its tags, as of back-translations, are not needed
@@ -136,7 +136,7 @@ def notes_on_tags(config: CompareConfig, model: Model, test: TestSet) -> list[st
 # ---- Test sets
 
 
-def test_set_for(config: CompareConfig, model: Model) -> TestSet:
+def test_set_for(config: CompareConfig, model: _Model) -> TestSet:
     """The test set as this model is to read it: the one on the command line, or that of its own corpus.
 
     Raises ConfigError where there is nothing to translate.
@@ -159,12 +159,12 @@ def test_set_for(config: CompareConfig, model: Model) -> TestSet:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of {model.name})") from error
 
 
-def text_of(test: TestSet, model: Model) -> TestText:
+def _text_of(test: TestSet, model: _Model) -> TestText:
     known = model.first.tokenizers.source.tags
     return TestText(test.name, test.references, [split_tags(line, known)[1] for line in test.sources])
 
 
-def check_same(ours: TestText, model: Model, theirs: TestText, other: Model) -> None:
+def check_same(ours: TestText, model: _Model, theirs: TestText, other: _Model) -> None:
     """Raise ConfigError for two models whose own test sets are not the same."""
     if (ours.sources, ours.references) != (theirs.sources, theirs.references):
         raise ConfigError(
@@ -174,9 +174,9 @@ def check_same(ours: TestText, model: Model, theirs: TestText, other: Model) -> 
         )
 
 
-def check_directions(config: CompareConfig, models: Mapping[str, Model], tests: Mapping[str, TestSet]) -> str:
+def check_directions(config: CompareConfig, models: Mapping[str, _Model], tests: Mapping[str, TestSet]) -> str:
     """The language that all translate into. Raises ConfigError for models of other languages than the first one."""
-    found: list[tuple[Model, str, str]] = []
+    found: list[tuple[_Model, str, str]] = []
     for path, model in models.items():
         target = language_of_lines(tests[path].sources, model.first, tags_for(config, model))
         found.append((model, model.first.source_lang, target))
@@ -203,7 +203,7 @@ def _base(code: str) -> str:
 # ---- What is known of runs
 
 
-def background_of(models: Sequence[Model | None]) -> Background:
+def background_of(models: Sequence[_Model | None]) -> Background:
     """Configs, curves and training text of the runs; `models` has None for a file."""
     configs = [None if model is None or not model.is_run else _config_of(model) for model in models]
     curves = [
@@ -222,7 +222,7 @@ def background_of(models: Sequence[Model | None]) -> Background:
     return Background(configs, curves, lambda: target_lines(prepared, every), name)
 
 
-def _config_of(model: Model) -> Mapping[str, str] | None:
+def _config_of(model: _Model) -> Mapping[str, str] | None:
     assert model.run_dir is not None
     try:
         return flat(to_plain(read_config(model.run_dir)))
@@ -231,7 +231,7 @@ def _config_of(model: Model) -> Mapping[str, str] | None:
         return None
 
 
-def training_text(model: Model) -> Prepared | None:
+def training_text(model: _Model) -> Prepared | None:
     """The prepared corpus that a run was trained on, if it is still in the cache."""
     if model.run_dir is None or not model.first.fingerprint:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 from transformer_cli.addons.comparison.results import Comparison, GroupComparison
 from transformer_cli.evaluation.significance import MetricComparison, PairedResult
 
-LEVEL = 0.05
+_LEVEL = 0.05
 
 
 def text_lines(comparison: Comparison) -> list[str]:
@@ -17,7 +17,7 @@ def text_lines(comparison: Comparison) -> list[str]:
     lines += _aligned(_table(comparison))
     lines.append(
         "score (mean of the resamples ± half of the 95 % interval); p of bootstrap and randomization;"
-        f" *: both below {LEVEL}"
+        f" *: both below {_LEVEL}"
     )
     if comparison.groups:
         lines += ["", *_aligned(_group_table(comparison))]
@@ -48,7 +48,7 @@ def _conclusion(comparison: Comparison, number: int) -> str:
     for metric in comparison.metrics:
         result = metric.against_baseline[number]
         assert result is not None
-        if not result.is_significant(LEVEL):
+        if not result.is_significant(_LEVEL):
             open_.append(metric.name)
         elif (result.difference > 0) == metric.higher_is_better:
             better.append(f"{metric.name} ({_signed(result.difference)})")
@@ -73,7 +73,7 @@ def _group_conclusion(result: GroupComparison, metric: MetricComparison) -> str:
     if result.p_value is None:
         return f"{result.group}: {amount} beside {result.baseline}; a test needs two runs or more of each."
     p = f"p = {result.p_value:.4f} of Welch's t-test"
-    if result.p_value >= LEVEL:
+    if result.p_value >= _LEVEL:
         return f"No difference between the groups {result.group} and {result.baseline} is shown: {amount}, {p}."
     word = "better" if (result.difference > 0) == metric.higher_is_better else "worse"
     return f"Group {result.group} is {word} than group {result.baseline}: {amount}, {p}."
@@ -94,7 +94,7 @@ def _result_cells(result: PairedResult | None) -> list[str]:
     if result is None:
         return [""] * 4
     values = [_p(result.p_bootstrap), _p(result.p_randomization)]
-    return [_signed(result.difference), *values, "*" if result.is_significant(LEVEL) else ""]
+    return [_signed(result.difference), *values, "*" if result.is_significant(_LEVEL) else ""]
 
 
 def _group_table(comparison: Comparison) -> list[list[str]]:
@@ -149,5 +149,5 @@ def as_dict(comparison: Comparison) -> dict[str, Any]:
     for made, metric in zip(found["metrics"], comparison.metrics, strict=True):
         for result, of in zip(made["against_baseline"], metric.against_baseline, strict=True):
             if of is not None:
-                result["significant"] = of.is_significant(LEVEL)
+                result["significant"] = of.is_significant(_LEVEL)
     return {**found, "conclusions": conclusions(comparison)}

@@ -11,7 +11,7 @@ from transformer_cli.addons.comparison.results import Curve
 from transformer_cli.config.difference import flattened
 from transformer_cli.evaluation.metrics import LOWER_IS_BETTER
 
-METRICS_FILE = "metrics.jsonl"
+_METRICS_FILE = "metrics.jsonl"
 _DERIVED = ("dev_ppl",)  # the exponential of dev_nll
 
 
@@ -22,7 +22,7 @@ def read_curves(run_dir: Path, system: int) -> list[Curve]:
     """
     points: dict[str, dict[int, float]] = {}
     try:
-        lines = (run_dir / METRICS_FILE).read_bytes().split(b"\n")
+        lines = (run_dir / _METRICS_FILE).read_bytes().split(b"\n")
     except OSError:
         return []
     for line in lines:

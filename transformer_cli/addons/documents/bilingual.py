@@ -21,7 +21,7 @@ class Bilingual:
     advice: str
 
 
-FORMATS = (
+_FORMATS = (
     Bilingual(
         "XLIFF",
         ("xliff",),
@@ -34,8 +34,8 @@ FORMATS = (
     Bilingual("a bilingual document of Trados", ("TRADOStag",), (".ttx",), _AS_TEXT),
     Bilingual("a bilingual document of Wordfast", ("txml",), (".txml",), _AS_TEXT),
 )
-_BY_ROOT = {root: one for one in FORMATS for root in one.roots}
-_BY_ENDING = {ending: one for one in FORMATS for ending in one.endings}
+_BY_ROOT = {root: one for one in _FORMATS for root in one.roots}
+_BY_ENDING = {ending: one for one in _FORMATS for ending in one.endings}
 
 
 def bilingual_of_text(text: str) -> Bilingual | None:

@@ -38,7 +38,7 @@ from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
 from transformer_cli.errors import DataError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Translate = Callable[[Sequence[str]], Sequence[Translated]]
 MAX_PLACEHOLDERS = 500  # of a unit: more is a list or a table, and no text
 
@@ -48,8 +48,8 @@ INSERTED = "placeholders_inserted"  # some were lost, and are written beside the
 NUMBERS = "numbers_changed"  # a number of the source is not in the translation
 BY_POSITION = "tags_by_position"  # there is no alignment: its tags are about as far in the text as in the source
 TAGS_EMPTY = "tags_empty"  # a pair of tags for whose text the translation has no word; of Markdown, ** is left out
-KEPT = "kept"  # is not translated: it has too many tags or placeholders, or its translation is empty
-FLAGS = (REPAIRED, INSERTED, NUMBERS, BY_POSITION, TAGS_EMPTY, KEPT)
+_KEPT = "kept"  # is not translated: it has too many tags or placeholders, or its translation is empty
+_FLAGS = (REPAIRED, INSERTED, NUMBERS, BY_POSITION, TAGS_EMPTY, _KEPT)
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def translate_parsed(
     """Documents that have been read; see `translate_documents`."""
     n_units = sum(len(document.units) for document in documents)
 
-    def watched(items: Iterable[T]) -> Iterator[T]:
+    def watched(items: Iterable[_T]) -> Iterator[_T]:
         for item in items:
             on_unit(n_units)
             yield item
@@ -243,7 +243,7 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
     written, text = unit.raw, unit.text
     if work.result is None or work.best is None:
         if work.result is not None or work.has_words:
-            flags.add(KEPT)
+            flags.add(_KEPT)
     else:
         aligned, n_empty = work.best.aligned, 0
         is_same = aligned.target == unit.text.strip()
@@ -252,7 +252,7 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
                 written, n_empty = _marked_up(unit, aligned)
                 text = aligned.target
         except (TooManyTagsError, MarkupChangedError):
-            flags.add(KEPT)
+            flags.add(_KEPT)
         else:
             conditions = {
                 REPAIRED: work.best.n_repaired > 0,
@@ -263,7 +263,7 @@ def _written_unit(work: _Work) -> tuple[Parts, TranslatedUnit]:
             }
             flags |= {flag for flag, is_set in conditions.items() if is_set}
     result = work.result or _NOT_TRANSLATED
-    return written, TranslatedUnit(unit.text, text, result, tuple(flag for flag in FLAGS if flag in flags))
+    return written, TranslatedUnit(unit.text, text, result, tuple(flag for flag in _FLAGS if flag in flags))
 
 
 _NOT_TRANSLATED = Translated([])

@@ -26,7 +26,7 @@ from transformer_cli.data.normalization import has_letters
 _CELL_END = re.compile(r"\\.|`++|\|")
 _ALERT = re.compile(r"\[![\w-]+\][+-]?(?:[ \t]+|$)")
 _MOST_CHECKED = 20  # texts of a paragraph, each of which is checked within the paragraph; of more, each is alone
-Stretch = tuple[str, int]  # a part of a text, and where it is in the document
+_Stretch = tuple[str, int]  # a part of a text, and where it is in the document
 
 
 def parse_markdown(text: str) -> Document:
@@ -55,7 +55,7 @@ class _Parser:
                 self._paragraph(stretches, block)
         return self.builder.document()
 
-    def _html(self, stretches: Sequence[Stretch]) -> None:
+    def _html(self, stretches: Sequence[_Stretch]) -> None:
         """Add HTML; the marks of a quote before its lines are read as spaces."""
         first = position = stretches[0][1]
         parts = []
@@ -64,7 +64,7 @@ class _Parser:
             position = start + len(content)
         add_html(self.builder, first, position, "".join(parts))
 
-    def _paragraph(self, lines: Sequence[Stretch], block: Block) -> None:
+    def _paragraph(self, lines: Sequence[_Stretch], block: Block) -> None:
         content, start = lines[0]
         if block.is_quoted and (alert := _ALERT.match(content)):
             self._text([(content[alert.end() :], start + alert.end())], block)
@@ -74,7 +74,7 @@ class _Parser:
             [(("\n" if i else "") + content, start - (i > 0)) for i, (content, start) in enumerate(lines)], block
         )
 
-    def _text(self, stretches: Sequence[Stretch], block: Block) -> None:
+    def _text(self, stretches: Sequence[_Stretch], block: Block) -> None:
         """Add what is in a text, parts of which are somewhere in the document."""
         text = "".join(content for content, _ in stretches)
         starts, shifts, position = [], [], 0
@@ -136,7 +136,7 @@ def _escape_attribute(escape: Callable[[str], str], text: str) -> str:
     return escape(text).replace("|", "&#124;").replace("`", "&#96;")
 
 
-def _without_attributes(lines: Sequence[Stretch]) -> list[Stretch]:
+def _without_attributes(lines: Sequence[_Stretch]) -> list[_Stretch]:
     """The lines of a block without the attribute lists of the block as a whole, which stay where they are."""
     found = list(lines)
     if found:
@@ -176,9 +176,9 @@ def _cells(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _without_escapes(text: str, start: int, end: int) -> list[Stretch]:
+def _without_escapes(text: str, start: int, end: int) -> list[_Stretch]:
     """A cell in parts, between the backslashes that keep a | from dividing it."""
-    found: list[Stretch] = []
+    found: list[_Stretch] = []
     while (at := text.find("\\|", start, end)) >= 0:
         found += [(text[start:at], start), ("|", at)]
         start = at + 2

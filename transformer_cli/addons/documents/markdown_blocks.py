@@ -102,7 +102,7 @@ def markdown_blocks(text: str, env: dict[str, Any]) -> Iterator[Block]:
     lines = body.split("\n")
     depth = end = 0
     is_paragraph = False
-    for token in parser().parse(body, env):
+    for token in _parser().parse(body, env):
         depth += token.nesting if token.type.startswith("blockquote") else 0
         if token.type not in (_TEXT, _ROW, _HTML):
             is_heading = token.type == "heading_open"
@@ -121,7 +121,7 @@ def markdown_blocks(text: str, env: dict[str, Any]) -> Iterator[Block]:
 def is_one_paragraph(text: str) -> bool:
     """Whether a text alone is a paragraph, and nothing else."""
     masked = mask_tags(text, keep_lines=True).text
-    tokens = parser().parse(masked, {})
+    tokens = _parser().parse(masked, {})
     return len(tokens) == 3 and tokens[0].type == "paragraph_open" and tokens[1].content == masked
 
 
@@ -135,7 +135,7 @@ def _front_matter(text: str) -> int:
 
 
 @cache
-def parser() -> MarkdownIt:
+def _parser() -> MarkdownIt:
     """Finds blocks, and leaves the text in them alone."""
     md = MarkdownIt("commonmark", {"maxNesting": MAX_NESTING, "tasklists": True})
     md.core.ruler.enableOnly(["block"])

@@ -212,7 +212,7 @@ def _kept_element(text: str, start: int, end: int, content_start: int, name: str
 
 def _tokens(text: str, env: dict[str, Any]) -> list[PlacedToken]:
     found = []
-    for token in parser().inline.parse(text, parser(), env, []):
+    for token in _parser().inline.parse(text, _parser(), env, []):
         span = token.meta.get("span")
         if span is None or (token.type == "text" and token.content == ""):
             continue  # text between tokens, or half of the ** beside it
@@ -226,7 +226,7 @@ def _tokens(text: str, env: dict[str, Any]) -> list[PlacedToken]:
 
 
 @cache
-def parser() -> MarkdownIt:
+def _parser() -> MarkdownIt:
     options = {"maxNesting": MAX_NESTING, "strikethrough_single_tilde": True}
     md = MarkdownIt("commonmark", options).enable("strikethrough")
     md.inline.ruler2.disable("fragments_join")

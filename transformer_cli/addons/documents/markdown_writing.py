@@ -29,7 +29,7 @@ _QUOTED_LINE_END = re.compile(r"(?:\r\n?|\n)(?:[ \t]*> ?)*")
 _HARD_BREAK = re.compile(r"(?:\\| {2,})(?:\r\n?|\n)")
 _NAMES = {"*": "em", "_": "em", "**": "strong", "__": "strong", "~": "s", "~~": "s"}
 _TAGS = {f"<{slash}{name}>": (name, kind) for name in _NAMES.values() for slash, kind in (("", 1), ("/", -1))}
-Mark = tuple[str, int | None]  # as it is written, and 1 of the first of a pair, -1 of its last, 0 alone, None of text
+_Mark = tuple[str, int | None]  # as it is written, and 1 of the first of a pair, -1 of its last, 0 alone, None of text
 
 
 def escape_markdown(text: str) -> str:
@@ -57,8 +57,8 @@ class Writer:
     is_part: bool  # of a block with other units
     before: str = ""  # what stays as it is in the same line
     after: str = ""
-    marks_before: "list[Mark]" = field(default_factory=list)
-    marks_after: "list[Mark]" = field(default_factory=list)
+    marks_before: "list[_Mark]" = field(default_factory=list)
+    marks_after: "list[_Mark]" = field(default_factory=list)
 
     def surround(self, source: str, items: Sequence[Item], start: int, end: int, *, follows_break: bool) -> None:
         """Note what stands before and after the unit, which is from `start` to `end` of the source."""
@@ -134,7 +134,7 @@ class Writer:
         read = self._marks(text)
         return _comparable([*meant, *self.marks_after]) == _comparable(read)
 
-    def _marks(self, text: str) -> list[Mark]:
+    def _marks(self, text: str) -> list[_Mark]:
         return [self._mark(item, text) for item in markdown_inlines(text, self.env).items]
 
     def _shown(self, part: str | int) -> str:
@@ -144,7 +144,7 @@ class Writer:
         shown = (_QUOTED_LINE_END if self.block.is_quoted else _LINE_END).sub("\n", part)
         return shown.replace("\\|", "|") if self.block.kind is Kind.row else shown
 
-    def _mark(self, item: Item, source: str) -> Mark:
+    def _mark(self, item: Item, source: str) -> _Mark:
         raw = self._shown(source[item.start : item.end])
         if item.is_tag:
             return raw, item.opens - item.closes
@@ -164,9 +164,9 @@ def _kind(unit: Unit, piece: Piece) -> int | None:
     return 0 if partner is None else 1 if partner > piece.tag else -1
 
 
-def _comparable(marks: Sequence[Mark]) -> list[Mark]:
+def _comparable(marks: Sequence[_Mark]) -> list[_Mark]:
     """Texts in one piece, without the white space around them, and marks by what they mean."""
-    found: list[Mark] = []
+    found: list[_Mark] = []
     for raw, kind in marks:
         if kind == 0 and not raw.startswith(("`", "<", "[", "!", "\\", " ")):
             kind = None  # a URL or a variable

@@ -42,7 +42,7 @@ class Aligned:
     is_guessed: bool = False  # by position, as there is no alignment
 
 
-def word_spans(text: str) -> list[Span]:
+def _word_spans(text: str) -> list[Span]:
     """The words that the model reads: not those of format characters alone."""
     return [match.span() for match in re.finditer(r"\S+", text) if normalize(match[0])]
 
@@ -50,7 +50,7 @@ def word_spans(text: str) -> list[Span]:
 def align(source: str, target: str, alignment: Sequence[tuple[int, int]] | None) -> Aligned:
     """Aligns `target` with `source` by `alignment` of words between white space, or by position without one."""
     if alignment is not None and not _NO_SPACES.search(source) and not _NO_SPACES.search(target):
-        return Aligned(source, target, word_spans(source), word_spans(target), alignment)
+        return Aligned(source, target, _word_spans(source), _word_spans(target), alignment)
     source_words = [match.span() for match in _WORD.finditer(source)]
     target_words = [match.span() for match in _WORD.finditer(target)]
     n_source, n_target = len(source_words), len(target_words)
@@ -347,30 +347,30 @@ class _Placed:
         return self.start == self.end
 
 
-Mark = tuple[int, int]  # boundary among the tokens, index of a tag
+_Mark = tuple[int, int]  # boundary among the tokens, index of a tag
 
 
 @dataclass
-class Placement:
+class _Placement:
     """The places of the tags of a unit in its translation."""
 
     tokens: list[Span]
-    marks: list[Mark] = field(default_factory=list)  # in the order in which the tags are written
+    marks: list[_Mark] = field(default_factory=list)  # in the order in which the tags are written
     n_empty: int = 0  # elements for whose text the translation has no word
     joints: frozenset[int] = frozenset()  # boundaries at which the document has no space
 
 
-def place(unit: Unit, aligned: Aligned) -> Placement:
+def place(unit: Unit, aligned: Aligned) -> _Placement:
     """Raises TooManyTagsError."""
     elements = _elements(unit)
     tokens = _Tokens(unit, aligned, elements)
-    placement = Placement([(token.start, token.end) for token in tokens.tokens])
+    placement = _Placement([(token.start, token.end) for token in tokens.tokens])
     _place_within(_Placed(0, len(tokens.tokens), elements[0]), unit, tokens, placement)
     placement.joints = joint_boundaries(unit, tokens.of_words(), placement.marks)
     return placement
 
 
-def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, placement: Placement) -> None:
+def _place_within(parent: _Placed, unit: Unit, tokens: _Tokens, placement: _Placement) -> None:
     """Add the tags of what `parent` holds."""
     placed = _place_children(parent, parent.element.children, tokens)
     divisions = _divisions(parent.element)

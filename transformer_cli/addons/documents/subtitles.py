@@ -11,7 +11,7 @@ from transformer_cli.addons.documents.inline_tags import add_lines
 from transformer_cli.addons.documents.units import Builder, Document
 from transformer_cli.data.normalization import has_letters
 
-Span = tuple[int, int]
+_Span = tuple[int, int]
 
 _NEWLINE = re.compile(r"\r\n?|\n")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
@@ -48,7 +48,7 @@ def parse_srt(text: str) -> Document:
     newline = "\n" if first_end is None else first_end[0]
     spans = [match.span() for match in _LINE.finditer(text)]
     is_time = [_TIME.fullmatch(text, *span) is not None for span in builder.watched(spans)]
-    cue: list[Span] = []
+    cue: list[_Span] = []
     in_cue = False
     for i, is_kept in enumerate(builder.watched(_kept_lines(text, spans, is_time))):
         start = spans[i][0]
@@ -63,7 +63,7 @@ def parse_srt(text: str) -> Document:
     return builder.document()
 
 
-def _kept_lines(text: str, spans: list[Span], is_time: list[bool]) -> list[bool]:
+def _kept_lines(text: str, spans: list[_Span], is_time: list[bool]) -> list[bool]:
     """Whether each line is kept as it is: times, what is right before them, and blocks of WebVTT that are no cues."""
     is_webvtt = _WEBVTT.match(text) is not None
     kept = list(is_time)
@@ -80,7 +80,7 @@ def _kept_lines(text: str, spans: list[Span], is_time: list[bool]) -> list[bool]
     return kept
 
 
-def _add(builder: Builder, cue: list[Span], newline: str) -> None:
+def _add(builder: Builder, cue: list[_Span], newline: str) -> None:
     def escape(text: str) -> str:
         return text.replace("\n", newline)
 
@@ -116,7 +116,7 @@ class _Line:
         return self.bracket if has_brackets and self.has_name_in_bracket else None
 
 
-def _by_speaker(text: str, cue: Iterable[Span]) -> list[list[Span]]:
+def _by_speaker(text: str, cue: Iterable[_Span]) -> list[list[_Span]]:
     """The lines of each text, without what says whose it is."""
     lines = [_line(text, start, end) for line in cue for start, end in _parts(text, *line)]
     has_names = sum(line.name is not None for line in lines) > 1
@@ -124,7 +124,7 @@ def _by_speaker(text: str, cue: Iterable[Span]) -> list[list[Span]]:
     has_dashes = sum(line.dash is not None for line in lines) > 1
     # `Place: Rome` is no speech; where people speak, a sentence ends.
     is_speech = any(_SENTENCE_END.search(text[line.start : line.end]) for line in lines)
-    found: list[list[Span]] = []
+    found: list[list[_Span]] = []
     for i, line in enumerate(lines):
         before = text[lines[i - 1].start : lines[i - 1].end] if i else ""
         is_new = i == 0 or _is_answer(before, text[line.text_start : line.end])
@@ -143,7 +143,7 @@ def _by_speaker(text: str, cue: Iterable[Span]) -> list[list[Span]]:
     return found
 
 
-def _parts(text: str, start: int, end: int) -> list[Span]:
+def _parts(text: str, start: int, end: int) -> list[_Span]:
     """A line that begins with a dash, cut before each dash that follows a sentence and begins another."""
     if _DASH.match(text, start, end) is None:
         return [(start, end)]

@@ -16,7 +16,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.text_io import BOM, STDIN, STDOUT, open_input, open_output, write_responses
 
-N_SHOWN = 5  # texts that a warning shows
+_N_SHOWN = 5  # texts that a warning shows
 _HARMLESS = (REPAIRED, BY_POSITION)  # flags that are counted, and whose texts are not shown
 
 
@@ -38,7 +38,7 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
         (document,) = translate_parsed([parsed], translator.translate, symbols=symbols)
         bom = "\ufeff" if data.startswith(BOM) else ""
         write_responses(sink, [bom + document.text], config.output or STDOUT)
-    report(document, config)
+    _report(document, config)
 
 
 def decode_document(data: bytes, form: Format, config: TranslateConfig) -> str:
@@ -60,7 +60,7 @@ def decode_document(data: bytes, form: Format, config: TranslateConfig) -> str:
     return text
 
 
-def report(document: TranslatedDocument, config: TranslateConfig) -> None:
+def _report(document: TranslatedDocument, config: TranslateConfig) -> None:
     """Log what the document does not show."""
     n_units = len(document.units)
     if not n_units:
@@ -75,8 +75,8 @@ def report(document: TranslatedDocument, config: TranslateConfig) -> None:
             "of %s texts: %s", f"{n_units:,}", ", ".join(f"{n:,} {flag}" for flag, n in counts.most_common())
         )
     shown = [(flag, unit) for unit in document.units for flag in unit.flags if flag not in _HARMLESS]
-    for flag, unit in shown[:N_SHOWN]:
+    for flag, unit in shown[:_N_SHOWN]:
         LOGGER.warning("%s: %s", flag, quoted(unit.source))
-    if len(shown) > N_SHOWN:
-        LOGGER.warning("%d more texts to check", len(shown) - N_SHOWN)
+    if len(shown) > _N_SHOWN:
+        LOGGER.warning("%d more texts to check", len(shown) - _N_SHOWN)
     unknown.warn()

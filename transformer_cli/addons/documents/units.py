@@ -15,7 +15,7 @@ from typing import TypeVar
 from transformer_cli.addons.documents.joints import WINDOW, Joint, JointTag, joint_between
 from transformer_cli.data.normalization import has_letters
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Parts = tuple[str | int, ...]  # literal text, and indices of units
 SPACE = re.compile(r"\s+")
 _ITEMS_BETWEEN_CALLS = 500  # of `on_unit`, in loops over parts of a unit
@@ -107,7 +107,7 @@ class Builder:
     inner: list[tuple[int, int, int]] = field(default_factory=list)  # of units within the mark-up of others
     on_unit: Callable[[int], object] = field(default_factory=ON_UNIT.get)
 
-    def watched(self, items: Iterable[T]) -> Iterator[T]:
+    def watched(self, items: Iterable[_T]) -> Iterator[_T]:
         """The items of a long loop, in which `on_unit` is called now and then, so that it can end it."""
         for n, item in enumerate(items, 1):
             if n % _ITEMS_BETWEEN_CALLS == 0:

@@ -38,7 +38,7 @@ from transformer_cli.text_io import (
     write_responses,
 )
 
-CHUNK = 4096  # lines of --among encoded together: enough to sort by length
+_CHUNK = 4096  # lines of --among encoded together: enough to sort by length
 
 
 def run(config: EmbedConfig) -> None:
@@ -46,7 +46,7 @@ def run(config: EmbedConfig) -> None:
     inputs = {"--input": config.input, "--among": config.among}
     check_files(inputs, {"--output": config.output}, overwrite=config.overwrite)
     reader, shape_X = open_reader(config)
-    text_of: Callable[[Encoded], str] = as_json
+    text_of: Callable[[Encoded], str] = _as_json
     if config.nearest is not None:
         text_of = partial(nearest, among=read_among(Path(str(config.among)), reader), k=config.nearest)
     with ExitStack() as files:
@@ -114,7 +114,7 @@ def chosen_layer(layer: str | None, n_layers: int) -> LayerChoice:
     return number
 
 
-def as_json(encoded: Encoded) -> str:
+def _as_json(encoded: Encoded) -> str:
     """The vector of a line, or with TokenFilter those of its tokens."""
     x_X = encoded.output_X
     numbers = None if x_X is None else x_X.double().round(decimals=6).tolist()
@@ -133,7 +133,7 @@ class Among:
 def read_among(path: Path, reader: Reader) -> Among:
     """Raises DataError where every line is blank."""
     texts = read_lines(path).texts
-    vectors = [x_D for start in range(0, len(texts), CHUNK) for x_D in reader.read(texts[start : start + CHUNK])]
+    vectors = [x_D for start in range(0, len(texts), _CHUNK) for x_D in reader.read(texts[start : start + _CHUNK])]
     if reader.cut:
         LOGGER.warning("%s: %s longer than the model's %d tokens", shown(path), named(reader.cut), reader.max_length)
     reader.unknown.warn(where=f"{shown(path)}: ")

@@ -44,9 +44,9 @@ def write(
         "package_version": package_version,
         "argos_version": ARGOS_VERSION,
         "from_code": code(model.source_lang, "source"),
-        "from_name": from_name or named(model.source_lang, "from"),
+        "from_name": from_name or _named(model.source_lang, "from"),
         "to_code": code(model.target_lang, "target"),
-        "to_name": to_name or named(model.target_lang, "to"),
+        "to_name": to_name or _named(model.target_lang, "to"),
     }
     check(model)
     (directory / MODEL).mkdir()
@@ -110,7 +110,7 @@ def code(language: str, side: str) -> str:
     return language
 
 
-def named(language: str, side: str) -> str:
+def _named(language: str, side: str) -> str:
     name = language_name(language)
     if name is None:
         raise ConfigError(f"--{side}-name: not given, and `{language}` is no code that tfm knows. Name the language")

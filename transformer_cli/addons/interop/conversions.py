@@ -22,10 +22,10 @@ from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_model, refuse_plugin, require
 from transformer_cli.models.locate import EXPORT_FILE
 
-FOLDER = ".ctranslate2"
+_FOLDER = ".ctranslate2"
 PROGRAM = "ctranslate2"
 QUANTIZATIONS = {Quantize.none: "float32", Quantize.int8: "int8"}
-CHECKPOINTS = "checkpoints"  # of a run, which come and go: their conversions are kept in the run
+_CHECKPOINTS = "checkpoints"  # of a run, which come and go: their conversions are kept in the run
 N_LINES = 16  # that a conversion is verified on
 
 
@@ -39,7 +39,7 @@ def converted(path: Path, *, quantize: Quantize = Quantize.none) -> Exported:
     path, quantization = path.resolve(), QUANTIZATIONS[quantize]
     sha256 = sha256_of(path)
     name = f"{sha256[:16]}-{quantization}"
-    beside = beside_model(path) / FOLDER
+    beside = beside_model(path) / _FOLDER
     cache: Path | None = None
     if (found := _read(beside / name)) is not None:
         return found
@@ -73,7 +73,7 @@ def is_convertible(model: ModelFile) -> bool:
 def beside_model(path: Path) -> Path:
     """The folder of a model file; of a checkpoint of a run, the run."""
     folder = path.parent
-    return folder.parent.parent if folder.parent.name == CHECKPOINTS else folder
+    return folder.parent.parent if folder.parent.name == _CHECKPOINTS else folder
 
 
 def user_cache() -> Path:

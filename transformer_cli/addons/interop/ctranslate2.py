@@ -32,8 +32,8 @@ from transformer_cli.models.layers import FeedForward, Residual
 from transformer_cli.models.transformer import Stack
 
 # Rows of the sinusoid table, which is finite there: more than a line has after it was split.
-N_POSITIONS = 2048
-ACTIVATIONS = {
+_N_POSITIONS = 2048
+_ACTIVATIONS = {
     Activation.relu: "RELU",
     Activation.gelu: "GELU",
     Activation.silu: "SWISH",
@@ -68,7 +68,7 @@ def max_positions(config: ModelConfig) -> int | None:
     """The most tokens that a sentence may have in the directory; None: no limit."""
     if config.positions is Positions.rotary:
         return None
-    return config.max_positions if config.positions is Positions.learned else N_POSITIONS
+    return config.max_positions if config.positions is Positions.learned else _N_POSITIONS
 
 
 def specification(model: ModelFile, specs: ModuleType) -> Any:
@@ -76,7 +76,7 @@ def specification(model: ModelFile, specs: ModuleType) -> Any:
     rotary = config.key_width if config.positions is Positions.rotary else None
     options: dict[str, Any] = {
         "pre_norm": config.norm is Norm.pre,
-        "activation": getattr(specs.common_spec.Activation, ACTIVATIONS[config.activation]),
+        "activation": getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation]),
         "ffn_glu": config.activation is Activation.swiglu,
         "rms_norm": config.norm_kind is NormKind.rms,
         "rotary_dim": rotary,
@@ -120,7 +120,7 @@ def put_stack(spec: Any, stack: Stack, config: ModelConfig) -> None:
     if isinstance(stack.positions, LearnedPositions):
         spec.position_encodings.encodings = array(stack.positions.weight)
     elif stack.positions is not None:
-        spec.position_encodings.encodings = array(stack.positions.table(N_POSITIONS, config.d_model))
+        spec.position_encodings.encodings = array(stack.positions.table(_N_POSITIONS, config.d_model))
     if config.norm is Norm.pre:
         put_norm(spec.layer_norm, stack.norm)
     layers: Any = stack.layers
@@ -137,7 +137,7 @@ def put_attention(spec: Any, attention: Any, around: Residual) -> None:
     parts = projections(attention)
     groups = [parts] if len(spec.linear) == 2 else [parts[:1], parts[1:]]
     for linear, group in zip(spec.linear, groups, strict=False):
-        put_linear(linear, torch.cat([weight for weight, _ in group]), joined([bias for _, bias in group]))
+        put_linear(linear, torch.cat([weight for weight, _ in group]), _joined([bias for _, bias in group]))
     put_linear(spec.linear[-1], attention.to_out.weight, attention.to_out.bias)
 
 
@@ -170,7 +170,7 @@ def put_embedding(spec: Any, embedding: TokenEmbedding) -> None:
     spec.weight = array(embedding.weight)
 
 
-def joined(biases: list[Tensor | None]) -> Tensor | None:
+def _joined(biases: list[Tensor | None]) -> Tensor | None:
     given = [bias for bias in biases if bias is not None]
     return torch.cat(given) if given else None
 

@@ -48,11 +48,11 @@ from transformer_cli.models.file import MALFORMED, read_json
 MODEL, CONFIG, SPECIFICATION, VERSION = "model.bin", "config.json", "TransformerSpec", 6
 ARGOS_MODEL = "model"  # the folder of a package of Argos Translate
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
-ACTIVATIONS = {0: Activation.relu, 2: Activation.silu, 3: Activation.gelu}
+_ACTIVATIONS = {0: Activation.relu, 2: Activation.silu, 3: Activation.gelu}
 ACTIVATION_NAMES = ("relu", "gelu_tanh", "swish", "gelu", "gelu_sigmoid", "tanh", "sigmoid")
 PADDINGS = ("<pad>", "<blank>", "[PAD]")
-NEVER = -1e4  # bias of a row that the original does not have: its probability is 0 in float32, and so is its gradient
-FLAGS = (
+_NEVER = -1e4  # bias of a row that the original does not have: its probability is 0 in float32, and so is its gradient
+_FLAGS = (
     *("num_heads", "pre_norm", "activation", "embeddings_merge", "scale_embeddings", "alignment_layer"),
     *("alignment_heads", "alibi", "alibi_use_positive_positions", "scale_alibi", "start_from_zero_embedding"),
     "multi_query_attention",
@@ -85,26 +85,26 @@ class Variables:
         size = path.stat().st_size
         with path.open("rb") as file:
             try:
-                (version,) = unpack(file, "<I")
+                (version,) = _unpack(file, "<I")
                 if version != VERSION:
-                    refuse(
+                    _refuse(
                         path, f"version {version} of the format, and only {VERSION} is read. Convert the model again"
                     )
-                specification, _ = text(file), unpack(file, "<I")
+                specification, _ = _text(file), _unpack(file, "<I")
                 variables: dict[str, Variable] = {}
-                for _ in range(unpack(file, "<I")[0]):
-                    name, (rank,) = text(file), unpack(file, "<B")
-                    shape, (type, n_bytes) = unpack(file, f"<{rank}I"), unpack(file, "<BI")
+                for _ in range(_unpack(file, "<I")[0]):
+                    name, (rank,) = _text(file), _unpack(file, "<B")
+                    shape, (type, n_bytes) = _unpack(file, f"<{rank}I"), _unpack(file, "<BI")
                     variable = Variable(shape, TYPES[type], file.tell(), n_bytes)
                     if name in variables or file.tell() + n_bytes > size or expected_bytes(variable) != n_bytes:
-                        refuse(path, f"damaged (the variable {quoted(name)}). Copy it again")
+                        _refuse(path, f"damaged (the variable {quoted(name)}). Copy it again")
                     variables[name] = variable
                     file.seek(n_bytes, 1)
-                aliases = {text(file): text(file) for _ in range(unpack(file, "<I")[0])}
+                aliases = {_text(file): _text(file) for _ in range(_unpack(file, "<I")[0])}
             except (struct.error, IndexError, UnicodeDecodeError) as error:
-                refuse(path, f"damaged or not of CTranslate2 ({quoted(str(error))}). Copy it again")
+                _refuse(path, f"damaged or not of CTranslate2 ({quoted(str(error))}). Copy it again")
         if missing := aliases.values() - variables.keys():
-            refuse(path, f"damaged (an alias of {quoted(min(missing))}). Copy it again")
+            _refuse(path, f"damaged (an alias of {quoted(min(missing))}). Copy it again")
         return cls(path, specification, variables, aliases)
 
     def __contains__(self, name: str) -> bool:
@@ -128,7 +128,7 @@ class Variables:
             return default
         found = self._array(name)
         if found.size != 1:
-            refuse(self.path, f"damaged (the option {quoted(name)}). Copy it again")
+            _refuse(self.path, f"damaged (the option {quoted(name)}). Copy it again")
         return float(found.reshape(-1)[0])
 
     def tensor(self, name: str) -> Tensor:
@@ -142,7 +142,7 @@ class Variables:
     def _variable(self, name: str) -> Variable:
         found = self.variables.get(self.aliases.get(name, name))
         if found is None:
-            refuse(self.path, f"has no {quoted(name)}: not a Transformer as tfm has it")
+            _refuse(self.path, f"has no {quoted(name)}: not a Transformer as tfm has it")
         return found
 
     def _array(self, name: str) -> Any:
@@ -161,46 +161,48 @@ def expected_bytes(variable: Variable) -> int:
     return math.prod(variable.shape) * width
 
 
-def unpack(file: BinaryIO, layout: str) -> tuple[Any, ...]:
+def _unpack(file: BinaryIO, layout: str) -> tuple[Any, ...]:
     return struct.unpack(layout, file.read(struct.calcsize(layout)))
 
 
-def text(file: BinaryIO) -> str:
-    (length,) = unpack(file, "<H")
+def _text(file: BinaryIO) -> str:
+    (length,) = _unpack(file, "<H")
     return file.read(length).removesuffix(b"\0").decode()
 
 
-def refuse(path: Path, what: str) -> NoReturn:
+def _refuse(path: Path, what: str) -> NoReturn:
     raise CheckpointError(f"{path}: {what}")
 
 
-def read_config(variables: Variables, settings: Mapping[str, Any]) -> ModelConfig:
+def _read_config(variables: Variables, settings: Mapping[str, Any]) -> ModelConfig:
     """Raises CheckpointError for a variant that is not ours, by its name."""
     path, names = variables.path, variables.names()
     if variables.specification != SPECIFICATION:
-        refuse(path, f"is a {quoted(variables.specification)}, and only {SPECIFICATION} is an encoder-decoder of tfm's")
+        _refuse(
+            path, f"is a {quoted(variables.specification)}, and only {SPECIFICATION} is an encoder-decoder of tfm's"
+        )
 
     def same(option: str, default: float) -> float:
         found = {side: variables.flag(f"{side}/{option}", default) for side in ("encoder", "decoder")}
         if len(set(found.values())) > 1:
-            refuse(path, f"{option} is {found['encoder']:g} in the encoder and {found['decoder']:g} in the decoder")
+            _refuse(path, f"{option} is {found['encoder']:g} in the encoder and {found['decoder']:g} in the decoder")
         return found["encoder"]
 
     if "encoder/embeddings_1/weight" in names:
-        refuse(path, "has several source embeddings (factors), which tfm has not")
+        _refuse(path, "has several source embeddings (factors), which tfm has not")
     for option in ("decoder/alibi", "decoder/scale_outputs", *MULTI_QUERY):
         if variables.flag(option, 0):
-            refuse(path, f"has {option.partition('/')[2]}, which tfm has not")
+            _refuse(path, f"has {option.partition('/')[2]}, which tfm has not")
     activation = int(same("activation", 0))
-    if activation not in ACTIVATIONS:
-        refuse(path, f"has the activation {ACTIVATION_NAMES[activation]}, which tfm has not")
+    if activation not in _ACTIVATIONS:
+        _refuse(path, f"has the activation {ACTIVATION_NAMES[activation]}, which tfm has not")
     gated = "encoder/layer_0/ffn/linear_0_noact/weight" in names
-    if gated and ACTIVATIONS[activation] is not Activation.silu:
-        refuse(path, f"gates its feed-forward layers with {ACTIVATION_NAMES[activation]}: tfm has only swish for that")
+    if gated and _ACTIVATIONS[activation] is not Activation.silu:
+        _refuse(path, f"gates its feed-forward layers with {ACTIVATION_NAMES[activation]}: tfm has only swish for that")
     d_model = variables.shape("encoder/embeddings_0/weight")[1]
     is_scaled = same("scale_embeddings", 1)
     if is_scaled not in (0, 1) and not math.isclose(is_scaled, math.sqrt(d_model), rel_tol=1e-3):
-        refuse(path, f"scales its embeddings by {is_scaled:g}, which is not sqrt({d_model})")
+        _refuse(path, f"scales its embeddings by {is_scaled:g}, which is not sqrt({d_model})")
     is_shared = variables.is_same("encoder/embeddings_0/weight", "decoder/embeddings/weight")
     if variables.is_same("decoder/embeddings/weight", "decoder/projection/weight"):
         tying = Tying.three_way if is_shared else Tying.decoder
@@ -218,7 +220,7 @@ def read_config(variables: Variables, settings: Mapping[str, Any]) -> ModelConfi
         norm=Norm.pre if same("pre_norm", 1) else Norm.post,
         norm_kind=kind,
         norm_eps=1e-5 if norm_eps is None else float(norm_eps),
-        activation=Activation.swiglu if gated else ACTIVATIONS[activation],
+        activation=Activation.swiglu if gated else _ACTIVATIONS[activation],
         positions=positions,
         first_position=first_position,
         max_positions=max_positions,
@@ -297,7 +299,7 @@ def check_variables(variables: Variables, config: ModelConfig) -> None:
     """Refuse a directory with a variable that is not read: it would be another model without it."""
     known = {name for name, _, _ in their_names(config).values()}
     known |= {f"{name}_scale" for name in known}
-    known |= {f"{side}/{flag}" for side in ("encoder", "decoder") for flag in FLAGS}
+    known |= {f"{side}/{flag}" for side in ("encoder", "decoder") for flag in _FLAGS}
     known |= {"encoder/embeddings_merge", "decoder/scale_outputs"}
     if config.positions is Positions.rotary:
         for name in variables.names() - known:
@@ -307,22 +309,22 @@ def check_variables(variables: Variables, config: ModelConfig) -> None:
     if config.positions in SINUSOIDAL:
         known |= {f"{side}/position_encodings/encodings" for side in ("encoder", "decoder")}
     if foreign := sorted(variables.names() - known):
-        refuse(variables.path, f"has {quoted(foreign[0])} ({len(foreign)} such), which no Transformer of tfm has")
+        _refuse(variables.path, f"has {quoted(foreign[0])} ({len(foreign)} such), which no Transformer of tfm has")
     parts = their_names(config).items()
     needed = {name for part, (name, _, _) in parts if ".norm." in part or not part.endswith("bias")}
     if missing := sorted(needed - variables.names()):
-        refuse(variables.path, f"has no {quoted(missing[0])}: not a Transformer as tfm has it")
+        _refuse(variables.path, f"has no {quoted(missing[0])}: not a Transformer as tfm has it")
 
 
 def check_rotary(variables: Variables, name: str, config: ModelConfig) -> None:
     expected = {"rotary_dim": (0, config.key_width), "rotary_interleave": (0,), "rotary_base": (10_000,)}
     option = name.rpartition("/")[2]
     if (value := variables.flag(name, 0)) not in expected[option]:
-        refuse(variables.path, f"{option} is {value:g}, and tfm has only {expected[option][-1]:g}")
+        _refuse(variables.path, f"{option} is {value:g}, and tfm has only {expected[option][-1]:g}")
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class _Vocabulary:
     pieces: Sequence[str]
     n_rows: int  # of the original; one more is appended where it has no padding
 
@@ -348,14 +350,14 @@ class CTranslate2Reader:
         variables = Variables.of(path / MODEL)
         settings = read_settings(path / CONFIG)
         try:
-            config = read_config(variables, settings)
+            config = _read_config(variables, settings)
         except ValueError as error:  # a shape of another rank
-            refuse(variables.path, f"damaged ({quoted(str(error))}). Copy it again")
+            _refuse(variables.path, f"damaged ({quoted(str(error))}). Copy it again")
         check_variables(variables, config)
         vocabularies = read_vocabularies(path, variables)
         config, fetch = with_padding(variables, config, vocabularies)
         tokenizers, files = read_tokenizers(path, settings, vocabularies, config, options)
-        source_lang, target_lang = languages(path, options)
+        source_lang, target_lang = _languages(path, options)
         return Imported(
             config=config,
             tokenizers=tokenizers,
@@ -363,7 +365,7 @@ class CTranslate2Reader:
             target_lang=target_lang,
             weights=weights_from_parts(config, fetch),
             program=partial(
-                Original,
+                _Original,
                 path,
                 tokenizers,
                 files,
@@ -376,7 +378,7 @@ class CTranslate2Reader:
         )
 
 
-class Original:
+class _Original:
     """The directory as its users run it: those of `adds_eos` end their sources with EOS themselves."""
 
     def __init__(
@@ -417,7 +419,7 @@ def sources_end(path: Path, settings: Mapping[str, Any]) -> tuple[bool, bool]:
         return True, False
     start = settings.get("decoder_start_token", settings.get("bos_token", "<s>"))
     if start is None:
-        refuse(path, "is multilingual: its translations begin with a language. Import the model that it was made from")
+        _refuse(path, "is multilingual: its translations begin with a language. Import the model that it was made from")
     ends = start != settings.get("bos_token", "<s>")
     return ends, ends
 
@@ -432,27 +434,27 @@ def read_settings(path: Path) -> dict[str, Any]:
         return {}  # of versions before 3
     found = read_json(path.read_bytes(), path)
     if not isinstance(found, dict):
-        refuse(path, "not an object of JSON. Copy it again")
+        _refuse(path, "not an object of JSON. Copy it again")
     return found
 
 
-def read_vocabularies(path: Path, variables: Variables) -> tuple[Vocabulary, Vocabulary]:
-    def read(names: Sequence[str], n_rows: int) -> Vocabulary:
+def read_vocabularies(path: Path, variables: Variables) -> tuple[_Vocabulary, _Vocabulary]:
+    def read(names: Sequence[str], n_rows: int) -> _Vocabulary:
         file = next((path / name for name in names if (path / name).is_file()), None)
         if file is None:
-            refuse(path, f"holds no {names[0]}. Copy the whole folder")
+            _refuse(path, f"holds no {names[0]}. Copy the whole folder")
         try:
             if file.suffix == ".json":
                 pieces = read_json(file.read_bytes(), file)
             else:
                 pieces = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
-            refuse(file, f"not UTF-8 ({error.reason}). Copy it again")
+            _refuse(file, f"not UTF-8 ({error.reason}). Copy it again")
         if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
-            refuse(file, "not a list of pieces. Copy it again")
+            _refuse(file, "not a list of pieces. Copy it again")
         if len(pieces) != n_rows:
-            refuse(file, f"has {len(pieces):,} pieces, and the model {n_rows:,} rows. Copy the whole folder")
-        return Vocabulary(pieces, n_rows)
+            _refuse(file, f"has {len(pieces):,} pieces, and the model {n_rows:,} rows. Copy the whole folder")
+        return _Vocabulary(pieces, n_rows)
 
     rows = [variables.shape(name)[0] for name in ("encoder/embeddings_0/weight", "decoder/embeddings/weight")]
     shared = ("shared_vocabulary.json", "shared_vocabulary.txt")
@@ -462,7 +464,7 @@ def read_vocabularies(path: Path, variables: Variables) -> tuple[Vocabulary, Voc
 
 
 def with_padding(
-    variables: Variables, config: ModelConfig, vocabularies: tuple[Vocabulary, Vocabulary]
+    variables: Variables, config: ModelConfig, vocabularies: tuple[_Vocabulary, _Vocabulary]
 ) -> tuple[ModelConfig, Callable[[str], Tensor | None]]:
     """The parts of the model, each vocabulary with a row for the padding at its end where it has none of its own.
 
@@ -488,7 +490,7 @@ def with_padding(
         if part.endswith(".positions"):
             tensor = tensor[: config.max_positions]
         if added.get(part):
-            row = torch.full_like(tensor[:1], NEVER if part == "output_bias" else 0)
+            row = torch.full_like(tensor[:1], _NEVER if part == "output_bias" else 0)
             tensor = torch.cat([tensor, row])
         return tensor
 
@@ -498,7 +500,7 @@ def with_padding(
 def read_tokenizers(
     path: Path,
     settings: Mapping[str, Any],
-    vocabularies: tuple[Vocabulary, Vocabulary],
+    vocabularies: tuple[_Vocabulary, _Vocabulary],
     config: ModelConfig,
     options: ReadOptions,
 ) -> tuple[Tokenizers, list[Path]]:
@@ -506,18 +508,18 @@ def read_tokenizers(
     special = {"unk_token": "<unk>", "eos_token": "</s>", "bos_token": "<s>"} | dict(settings)
     start = special.get("decoder_start_token", special["bos_token"])
 
-    def read(vocabulary: Vocabulary, file: Path, *, adds_eos: bool) -> Tokenizer:
+    def read(vocabulary: _Vocabulary, file: Path, *, adds_eos: bool) -> Tokenizer:
         tags = control_tags(file)
         pieces = [*vocabulary.pieces, *(["<pad>"] if vocabulary.pad == vocabulary.n_rows else [])]
         ids = {piece: number for number, piece in reversed(list(enumerate(pieces)))}
         missing = [name for name in ("unk_token", "eos_token") if special[name] not in ids]
         if missing:
-            refuse(path, f"its vocabulary has no {quoted(str(special[missing[0]]))}, the {missing[0]} of {CONFIG}")
+            _refuse(path, f"its vocabulary has no {quoted(str(special[missing[0]]))}, the {missing[0]} of {CONFIG}")
         if config.decoder_start is DecoderStart.zero:
             bos = vocabulary.pad
         else:
             if start not in ids:
-                refuse(path, f"its vocabulary has no {quoted(str(start))} for the decoder to start with")
+                _refuse(path, f"its vocabulary has no {quoted(str(start))} for the decoder to start with")
             bos = ids[start]
         packed = PackedTokenizer(
             Segmenter.sentencepiece,
@@ -533,16 +535,16 @@ def read_tokenizers(
         try:
             return Tokenizer(packed.to_bytes())
         except CheckpointError as error:
-            refuse(file, str(error))
+            _refuse(file, str(error))
 
     adds_eos, _ = sources_end(path, settings)
     if special.get("add_source_bos"):
-        refuse(path, "puts BOS before its sources (add_source_bos), which tfm does not")
+        _refuse(path, "puts BOS before its sources (add_source_bos), which tfm does not")
     source, target = vocabularies
     try:
         tokenizers = Tokenizers(read(source, files[0], adds_eos=adds_eos), read(target, files[-1], adds_eos=True))
     except ValueError as error:
-        refuse(path, f"its vocabulary cannot be used ({error})")
+        _refuse(path, f"its vocabulary cannot be used ({error})")
     return tokenizers, files
 
 
@@ -565,10 +567,10 @@ def segmenters(path: Path, options: ReadOptions) -> list[Path]:
         files = [path / name for name in names]
         if all(file.is_file() for file in files):
             return files
-    refuse(path, "no SentencePiece model is beside it. Name it (or source and target) with --segmenter")
+    _refuse(path, "no SentencePiece model is beside it. Name it (or source and target) with --segmenter")
 
 
-def languages(path: Path, options: ReadOptions) -> tuple[str, str]:
+def _languages(path: Path, options: ReadOptions) -> tuple[str, str]:
     found = [options.source_lang, options.target_lang]
     if None in found:
         for file, keys in (

@@ -62,7 +62,7 @@ def read_export(directory: Path, *, program: str) -> Exported:
                 f"{directory}: was exported for {made_for}, not for {program}. Use `tfm export {program}`"
             )
         check_files(directory, facts["files"], again)
-        return unpack(directory, facts)
+        return _unpack(directory, facts)
     except OSError as error:
         raise EnvironmentFault(
             f"{error.filename or file}: {error.strerror}. Check the disk and the file's permissions"
@@ -71,7 +71,7 @@ def read_export(directory: Path, *, program: str) -> Exported:
         raise CheckpointError(f"{file}: damaged ({quoted(f'{type(error).__name__}: {error}')}). {again}") from error
 
 
-def unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
+def _unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
     """`facts` as an Exported; raises what MALFORMED lists for malformed ones."""
     most = facts["max_positions"]
     if most is not None and (type(most) is not int or most < 1):

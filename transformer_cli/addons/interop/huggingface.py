@@ -42,9 +42,9 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import Residual
 
 # Rows of the sinusoid table, which is finite there: more than a line has after it was split.
-N_POSITIONS = 2048
+_N_POSITIONS = 2048
 TORCH_EPSILON = 1e-5  # of nn.LayerNorm, which transformers leaves as it is
-PROGRAM = "no architecture of transformers that is ours otherwise"
+_PROGRAM = "no architecture of transformers that is ours otherwise"
 
 
 def convert(model: ModelFile) -> Any:
@@ -55,7 +55,7 @@ def convert(model: ModelFile) -> Any:
     check(model)
     model = with_wide_embeddings(model)
     library = imported("transformers", needs="tfm export huggingface")
-    options = architecture(model)
+    options = _architecture(model)
     if model.config.norm is Norm.post:
         converted = library.MarianMTModel(library.MarianConfig(**options))
     else:
@@ -122,18 +122,18 @@ def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
     files = {
         "source.spm": finding_tags(normalising(source), tags),
         "target.spm": finding_tags(normalising(target), tags if model.tokenizers.joint else []),
-        "vocab.json": as_json(vocabulary(source, tags)),
-        "tokenizer_config.json": as_json(config),
+        "vocab.json": _as_json(_vocabulary(source, tags)),
+        "tokenizer_config.json": _as_json(config),
     }
-    return files if model.tokenizers.joint else files | {"target_vocab.json": as_json(vocabulary(target))}
+    return files if model.tokenizers.joint else files | {"target_vocab.json": _as_json(_vocabulary(target))}
 
 
-def vocabulary(tokenizer: Tokenizer, tags: Sequence[str] = ()) -> dict[str, int]:
+def _vocabulary(tokenizer: Tokenizer, tags: Sequence[str] = ()) -> dict[str, int]:
     pieces = enumerate(tokenizer.pieces(range(len(tokenizer))))
     return {marked(piece) if piece in tags else piece: number for number, piece in pieces}
 
 
-def as_json(value: object) -> bytes:
+def _as_json(value: object) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -141,11 +141,11 @@ def check(model: ModelFile) -> None:
     config, instead = model.config, "Train with another, or use `tfm export ctranslate2`"
     check_window(config, "MarianMT and Pegasus", "Use `tfm export onnx`")  # CTranslate2 has none either
     if config.norm_kind is not NormKind.layer:
-        refuse("norm_kind", config.norm_kind.name, f"{PROGRAM} has it", instead)
+        refuse("norm_kind", config.norm_kind.name, f"{_PROGRAM} has it", instead)
     if config.activation is Activation.swiglu:
-        refuse("activation", config.activation.name, f"{PROGRAM} gates its feed-forward layers", instead)
+        refuse("activation", config.activation.name, f"{_PROGRAM} gates its feed-forward layers", instead)
     if config.positions is Positions.rotary:
-        refuse("positions", config.positions.name, f"{PROGRAM} turns queries and keys", instead)
+        refuse("positions", config.positions.name, f"{_PROGRAM} turns queries and keys", instead)
     if config.positions is Positions.sinusoidal_tensor2tensor:
         refuse("positions", config.positions.name, "MarianMT and Pegasus have the paper's frequencies", instead)
     if config.first_position:
@@ -175,7 +175,7 @@ def starts_at_zero(model: ModelFile) -> bool:
     return not model.weights[f"{name}.weight"][model.tokenizers.target.bos_id].any()
 
 
-def architecture(model: ModelFile) -> dict[str, Any]:
+def _architecture(model: ModelFile) -> dict[str, Any]:
     """The config that MarianMT and Pegasus share."""
     config, source, target = model.config, model.tokenizers.source, model.tokenizers.target
     options: dict[str, Any] = {
@@ -228,7 +228,7 @@ def generation(model: ModelFile) -> dict[str, Any]:
 
 
 def max_positions(config: ModelConfig) -> int:
-    return config.max_positions if config.positions is Positions.learned else N_POSITIONS
+    return config.max_positions if config.positions is Positions.learned else _N_POSITIONS
 
 
 def order(config: ModelConfig) -> Tensor:

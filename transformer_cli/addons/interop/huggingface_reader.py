@@ -48,7 +48,7 @@ from transformer_cli.models.file import MALFORMED, read_share
 from transformer_cli.models.locate import EXPORT_FILE
 
 NEEDS = "the comparison with the original"
-UNKNOWN_LANGUAGE = "und"  # of ISO 639: undetermined
+_UNKNOWN_LANGUAGE = "und"  # of ISO 639: undetermined
 # What transformers takes where config.json is silent.
 MARIAN_DEFAULTS: dict[str, Any] = {
     "vocab_size": 58101,
@@ -78,9 +78,9 @@ PEGASUS_DEFAULTS = MARIAN_DEFAULTS | {
     "pad_token_id": 0,
     "eos_token_id": 1,
 }
-ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "silu": Activation.silu, "swish": Activation.silu}
+_ACTIVATIONS = {"relu": Activation.relu, "gelu": Activation.gelu, "silu": Activation.silu, "swish": Activation.silu}
 # Options that would change what is computed, and the one value that each may have.
-FIXED = {
+_FIXED = {
     "normalize_embedding": False,
     "normalize_before": False,
     "add_final_layer_norm": False,
@@ -132,10 +132,10 @@ class HuggingFaceReader:
         self.architectures = architectures
 
     def recognises(self, path: Path) -> bool:
-        return is_json_with(folder_of(path) / CONFIG, "model_type")
+        return is_json_with(_folder_of(path) / CONFIG, "model_type")
 
     def read(self, path: Path, options: ReadOptions) -> Imported:
-        folder = folder_of(path)
+        folder = _folder_of(path)
         given = json_of(folder / CONFIG)
         kind = str(given.get("model_type"))
         if kind not in self.architectures:
@@ -150,16 +150,16 @@ class HuggingFaceReader:
             raise CheckpointError(f"{folder / CONFIG}: cannot be expressed ({error})") from error
 
 
-def folder_of(path: Path) -> Path:
+def _folder_of(path: Path) -> Path:
     """The folder of a model, of which a file may be named."""
     return path.parent if path.name in (CONFIG, *WEIGHTS) and path.is_file() else path
 
 
 def _read(folder: Path, architecture: Architecture, given: Mapping[str, Any], options: ReadOptions) -> Imported:
-    values = checked(folder, given, architecture.defaults)
+    values = _checked(folder, given, architecture.defaults)
     tensors = open_weights(folder)
     names = PartNames(folder, tensors, values)
-    config = config_of(folder, architecture, values, names, tensors)
+    config = _config_of(folder, architecture, values, names, tensors)
     names.check(config)
     text = architecture.text(folder, given, values, options)
     return Imported(
@@ -169,25 +169,25 @@ def _read(folder: Path, architecture: Architecture, given: Mapping[str, Any], op
         target_lang=text.target_lang,
         weights=weights_from_parts(config, names.fetch),
         program=partial(architecture.original, folder, architecture, values, text),
-        program_name=program_name(),
+        program_name=_program_name(),
         files=[folder / CONFIG, *tensors.files, *text.files],
-        notes=notes_of(folder, values),
+        notes=_notes_of(folder, values),
         max_positions=values["max_position_embeddings"],
         known=known_of(folder),
     )
 
 
-def program_name() -> str:
+def _program_name() -> str:
     try:
         return f"transformers {version('transformers')}"
     except ModuleNotFoundError:
         return "transformers"
 
 
-def checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The options of config.json that count, each of the type that it has to have. Raises CheckpointError."""
     file = folder / CONFIG
-    for name, value in FIXED.items():
+    for name, value in _FIXED.items():
         if given.get(name, value) != value:
             refuse(
                 file, f"{name}={quoted(str(given[name]))[1:-1]}: not supported, only {value} is. Choose another model"
@@ -208,18 +208,18 @@ def checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any])
                 file,
                 f"encoder_{name}={ours} and decoder_{name}={theirs}: tfm has one number for both. Choose another model",
             )
-    if values["activation_function"] not in ACTIVATIONS:
+    if values["activation_function"] not in _ACTIVATIONS:
         refuse(
             file,
             f"activation_function={quoted(values['activation_function'])[1:-1]}: not supported, only"
-            f" {', '.join(ACTIVATIONS)} are. Choose another model",
+            f" {', '.join(_ACTIVATIONS)} are. Choose another model",
         )
     if values.get("decoder_vocab_size", 0) is None:
         values["decoder_vocab_size"] = values["vocab_size"]
     return values
 
 
-def config_of(
+def _config_of(
     folder: Path, architecture: Architecture, values: Mapping[str, Any], names: "PartNames", tensors: Tensors
 ) -> ModelConfig:
     positions, max_positions = architecture.positions, values["max_position_embeddings"]
@@ -244,7 +244,7 @@ def config_of(
         attention_dropout=values["attention_dropout"],
         activation_dropout=values["activation_dropout"],
         norm=architecture.norm,
-        activation=ACTIVATIONS[values["activation_function"]],
+        activation=_ACTIVATIONS[values["activation_function"]],
         positions=positions,
         first_position=architecture.first_position,
         max_positions=max_positions,
@@ -393,7 +393,7 @@ def _is_float32(tensor: Tensor) -> bool:
 
 
 def marian_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> Text:
-    return Text(marian_tokenizers(folder, values), *languages(folder, given, options), marian_files(folder))
+    return Text(marian_tokenizers(folder, values), *_languages(folder, given, options), marian_files(folder))
 
 
 def marian_files(folder: Path) -> list[Path]:
@@ -473,13 +473,13 @@ def optional_json(file: Path) -> dict[str, Any]:
     return json_of(file) if file.exists() else {}
 
 
-def languages(folder: Path, given: Mapping[str, Any], options: ReadOptions) -> tuple[str, str]:
+def _languages(folder: Path, given: Mapping[str, Any], options: ReadOptions) -> tuple[str, str]:
     """Source and target language: the user's, else those of the files or of the folder's name, else undetermined."""
     settings, facts = optional_json(folder / TOKENIZER_CONFIG), optional_json(folder / EXPORT_FILE)
     name = _NAME.search(folder.resolve().name) or _NAME.search(str(given.get("_name_or_path", "")))
     found = []
     for i, side in enumerate(("source_lang", "target_lang")):
-        choices = (getattr(options, side), facts.get(side), settings.get(side), name and name[i + 1], UNKNOWN_LANGUAGE)
+        choices = (getattr(options, side), facts.get(side), settings.get(side), name and name[i + 1], _UNKNOWN_LANGUAGE)
         found.append(str(next(choice for choice in choices if choice)))
     checked_by_config = DataConfig(source_lang=found[0], target_lang=found[1])
     return checked_by_config.source_lang, checked_by_config.target_lang
@@ -503,7 +503,7 @@ def known_of(folder: Path) -> dict[str, Any]:
         refuse(folder / EXPORT_FILE, f"damaged ({quoted(f'{type(error).__name__}: {error}')}). Export the model again")
 
 
-def notes_of(folder: Path, values: Mapping[str, Any]) -> list[str]:
+def _notes_of(folder: Path, values: Mapping[str, Any]) -> list[str]:
     notes = []
     search = {**optional_json(folder / CONFIG), **optional_json(folder / GENERATION)}
     if type(beam := search.get("num_beams")) is int and beam > 1:

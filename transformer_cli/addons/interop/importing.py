@@ -16,7 +16,7 @@ from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
 from transformer_cli.models.file import ModelFile, map_model, write_lazily
 
-DEFAULT_OPTIONS = ReadOptions()
+_DEFAULT_OPTIONS = ReadOptions()
 _MARKUP = re.compile(r"__\w+__")
 
 
@@ -34,7 +34,7 @@ def format_of(path: Path) -> str | None:
     return next((name for name in IMPORTERS.names() if IMPORTERS[name]().recognises(path)), None)
 
 
-def read(path: Path, format_name: str | None = None, options: ReadOptions = DEFAULT_OPTIONS) -> Imported:
+def read(path: Path, format_name: str | None = None, options: ReadOptions = _DEFAULT_OPTIONS) -> Imported:
     """All of a foreign model but its numbers. Raises CheckpointError, and ConfigError for an option without effect."""
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder. Name the model")

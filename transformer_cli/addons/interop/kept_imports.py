@@ -20,10 +20,10 @@ from transformer_cli.version import __version__
 
 FOLDER, CACHE = ".tfm", "imported"
 READING = 2  # raised when a reader reads otherwise, so that what an earlier one has read is read again
-N_LINES = 16  # that a model is compared on
+_N_LINES = 16  # that a model is compared on
 
 
-def is_whole(kept: Path) -> bool:
+def _is_whole(kept: Path) -> bool:
     """Whether an import that was kept is there and undamaged; a damaged one is made again."""
     if not kept.is_file():
         return False
@@ -51,7 +51,7 @@ def imported_file(path: Path) -> Path | None:
     name = f"{stem}-{digest.hexdigest()[:16]}.safetensors"
     home = path if path.is_dir() else path.parent
     beside = home / FOLDER
-    if is_whole(beside / name):
+    if _is_whole(beside / name):
         return beside / name
     is_writable = os.access(beside if beside.is_dir() else home, os.W_OK | os.X_OK)
     # The files of an export are listed in it, and others are in the way of the next one.
@@ -60,12 +60,12 @@ def imported_file(path: Path) -> Path | None:
     with wrap_os_errors(folder, "keep the imported model"):
         make_folder(folder)
         with locked(folder / "lock"):
-            if is_whole(output):  # as nearly always in the user's cache, or made by another process meanwhile
+            if _is_whole(output):  # as nearly always in the user's cache, or made by another process meanwhile
                 return output
-            import_model(imported, output, origin=path, n_made_up=N_LINES, replace=True)
+            import_model(imported, output, origin=path, n_made_up=_N_LINES, replace=True)
             LOGGER.info(
                 "%s: imported once, into %s; says the same in %s on %d lines",
-                *(path, output, imported.program_name, N_LINES),
+                *(path, output, imported.program_name, _N_LINES),
             )
             for old in folder.glob("*.safetensors"):
                 if old != output and old.name.rpartition("-")[0] == stem and folder == beside:

@@ -44,7 +44,7 @@ LANGUAGES = {
 PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 
 
-def read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> Text:
+def _read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> Text:
     settings = optional_json(folder / TOKENIZER_CONFIG)
     if "Nllb" in str(settings.get("tokenizer_class")) or not (folder / VOCABULARY).exists():
         refuse(folder, f"has no {VOCABULARY} as M2M-100 has; NLLB is not supported. Choose another model")
@@ -119,7 +119,7 @@ M2M100 = Architecture(
     "M2M100Config",
     Norm.pre,
     DEFAULTS,
-    text=read_text,
+    text=_read_text,
     original=OriginalM2M100,
     positions=Positions.sinusoidal_tensor2tensor,
     first_position=2,

@@ -34,8 +34,8 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.version import __version__
 
 MODEL_FILE, DECODER_FILE = "model.npz", "decoder.yml"
-BLOCK = 256  # bytes, of which the options fill whole ones
-NEVER = -500.0  # an output bias below it is that of a token which is never predicted
+_BLOCK = 256  # bytes, of which the options fill whole ones
+_NEVER = -500.0  # an output bias below it is that of a token which is never predicted
 AS_MARIAN = "model.positions=sinusoidal_tensor2tensor model.norm_eps=1e-6 model.decoder_start=zero"
 INSTEAD = f"Train with {AS_MARIAN}, or use `tfm export ctranslate2`"
 SEARCH = {"beam-size": 4, "normalize": 0.6, "word-penalty": 0, "mini-batch": 32, "maxi-batch": 100}
@@ -46,7 +46,7 @@ def write(model: ModelFile, directory: Path) -> None:
 
     Raises ConfigError for an option of the model that Marian does not have.
     """
-    check(model.config)
+    _check(model.config)
     model = with_wide_embeddings(model)
     vocabularies = _vocabularies(model)
     for vocabulary in vocabularies:
@@ -63,7 +63,7 @@ def write(model: ModelFile, directory: Path) -> None:
     (directory / DECODER_FILE).write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
 
 
-def check(config: ModelConfig) -> None:
+def _check(config: ModelConfig) -> None:
     check_window(config, "Marian", "Use `tfm export onnx`")
     if config.norm is not Norm.post:
         why = (
@@ -123,7 +123,7 @@ def _hides_pad(model: ModelFile) -> bool:
         ),
         None,
     )
-    return bias is not None and bool(bias[model.tokenizers.target.pad_id] < NEVER)
+    return bias is not None and bool(bias[model.tokenizers.target.pad_id] < _NEVER)
 
 
 def items(model: ModelFile, vocabularies: tuple[Written, Written]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
@@ -158,7 +158,7 @@ def _block(options: dict[str, Any]) -> np.ndarray[Any, Any]:
     They are filled with empty lines, so that there is one zero, as older programs want it.
     """
     text = yaml.safe_dump(options, sort_keys=False, default_flow_style=None).encode()
-    text += b"\n" * (-(len(text) + 1) % BLOCK) + b"\0"
+    text += b"\n" * (-(len(text) + 1) % _BLOCK) + b"\0"
     return np.frombuffer(text, dtype=np.int8)
 
 

@@ -21,7 +21,7 @@ from transformer_cli.decoding.search import ControlIds
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import sinusoid_table
 
-N_POSITIONS = 2048
+_N_POSITIONS = 2048
 EOS, UNK = "</s>", "<unk>"
 SHARED = "Wemb"  # the embedding of both sides
 
@@ -91,7 +91,7 @@ class Original:
         library.converters.marian.set_transformer_spec(spec, _Arrays(archive))
         if config.positions is not Positions.learned:
             kind = {"interleaved": False, "tensor2tensor": True, "dtype": torch.float32, "device": torch.device("cpu")}
-            table = sinusoid_table(N_POSITIONS, config.d_model, **kind)  # type: ignore[arg-type]
+            table = sinusoid_table(_N_POSITIONS, config.d_model, **kind)  # type: ignore[arg-type]
             for stack in (spec.encoder, spec.decoder):
                 stack.position_encodings.encodings = table.numpy()
         for stack in (spec.encoder, spec.decoder):

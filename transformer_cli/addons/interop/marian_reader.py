@@ -54,7 +54,7 @@ from transformer_cli.models.locate import EXPORT_FILE
 PAD_BIAS = -1000.0
 BIN = b"\1\0\0\0\0\0\0\0"  # how a `.bin` begins
 VOCABULARIES = (".spm", ".yml", ".yaml", ".json")
-UNKNOWN_LANGUAGE = "und"  # of ISO 639: undetermined
+_UNKNOWN_LANGUAGE = "und"  # of ISO 639: undetermined
 
 # What a model must have as we have it, and what it is called there.
 _ALWAYS: dict[str, tuple[object, str]] = {
@@ -107,7 +107,7 @@ class Marian:
         files = found_files(path, options)
         archive = Npz(files.model)
         theirs = read_options(archive)
-        config, tied, sizes = config_of(theirs, archive)
+        config, tied, sizes = _config_of(theirs, archive)
         segmenters = files.segmenters or (None, None)
         same = files.vocabularies[0] == files.vocabularies[1] and segmenters[0] == segmenters[1]
         source = read_vocabulary(files.vocabularies[0], sizes[0], segmenters[0])
@@ -124,7 +124,7 @@ class Marian:
             program=partial(program, archive, config, tied, sizes, tokenizers, files.vocabularies),
             program_name=f"ctranslate2 {_version('ctranslate2')}, with Marian's positions and norms",
             files=[files.model, *dict.fromkeys([*files.vocabularies, *(s.path for s in segmenters if s is not None)])],
-            notes=[*files.notes, *notes_of(theirs, config, tokenizers)],
+            notes=[*files.notes, *_notes_of(theirs, config, tokenizers)],
         )
 
 
@@ -170,7 +170,7 @@ def read_options(archive: Npz) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()}
 
 
-def config_of(options: dict[str, Any], archive: Npz) -> tuple[ModelConfig, Tied, tuple[int, int]]:
+def _config_of(options: dict[str, Any], archive: Npz) -> tuple[ModelConfig, Tied, tuple[int, int]]:
     """The model of these options, which of its matrices are one, and the sizes of its vocabularies.
 
     Raises CheckpointError for what we cannot express.
@@ -239,7 +239,7 @@ def config_of(options: dict[str, Any], archive: Npz) -> tuple[ModelConfig, Tied,
     return config, tied, (sizes[0], sizes[1])
 
 
-def notes_of(options: dict[str, Any], config: ModelConfig, tokenizers: Tokenizers) -> list[str]:
+def _notes_of(options: dict[str, Any], config: ModelConfig, tokenizers: Tokenizers) -> list[str]:
     notes = []
     packed = tokenizers.source.packed
     if packed is not None and packed.whole:
@@ -320,7 +320,7 @@ def _fetch(archive: Npz, names: dict[str, str], source: Read, target: Read, conf
 
 
 @dataclass(frozen=True)
-class Files:
+class _Files:
     model: Path
     vocabularies: tuple[Path, Path]
     segmenters: tuple[SegmenterFile, SegmenterFile] | None
@@ -328,7 +328,7 @@ class Files:
     notes: Sequence[str]
 
 
-def found_files(path: Path, options: ReadOptions) -> Files:
+def found_files(path: Path, options: ReadOptions) -> _Files:
     """All files of the model at `path`. Raises CheckpointError where they are not clear."""
     folder = path if path.is_dir() else path.parent
     decoder = path if _is_decoder(path) else None
@@ -355,7 +355,7 @@ def found_files(path: Path, options: ReadOptions) -> Files:
         notes.append("BPE codes of OPUS-MT: text is tokenized as Moses does, before and after")
     if segmenters is None and vocabularies[0].suffix != SPM:
         notes.append("nothing found that cuts text: a line must come in pieces of the vocabulary, with spaces between")
-    return Files(model, vocabularies, segmenters, languages, notes)
+    return _Files(model, vocabularies, segmenters, languages, notes)
 
 
 def _is_model(path: Path) -> bool:
@@ -436,7 +436,7 @@ def _segmenters(folder: Path, languages: tuple[str, str]) -> tuple[SegmenterFile
     for ending in (SPM, MOSES_CODES, CODES):
         source, target = folder / f"source{ending}", folder / f"target{ending}"
         if source.is_file() and target.is_file():
-            if ending == MOSES_CODES and UNKNOWN_LANGUAGE in languages:
+            if ending == MOSES_CODES and _UNKNOWN_LANGUAGE in languages:
                 raise CheckpointError(
                     f"{source}: cuts text that was tokenized by the rules of its language, which nothing names. Name"
                     " both with --source-lang and --target-lang"
@@ -458,7 +458,7 @@ def _languages(folder: Path, options: ReadOptions) -> tuple[str, str]:
     elif match := re.fullmatch(r"(?:opus-mt-)?([a-z]{2,3})-([a-z]{2,3})", folder.absolute().name):
         found = match.groups()
     source, target = (
-        given or other or UNKNOWN_LANGUAGE
+        given or other or _UNKNOWN_LANGUAGE
         for given, other in zip((options.source_lang, options.target_lang), found, strict=True)
     )
     try:

@@ -73,10 +73,10 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
     """README.md: `files` are those of an export with their SHA-256, `verified` what was compared in it."""
     exporter = exporter_of(facts)
     front = front_matter(facts) if exporter is not None and exporter.has_hub_header else ""
-    parts = [f"# {title(facts)}", introduction(facts), table(["", ""], model_lines(facts))]
+    parts = [f"# {title(facts)}", _introduction(facts), table(["", ""], model_lines(facts))]
     parts += ["## Training text", table(["", ""], data_lines(facts))]
     if inputs := input_lines(facts):
-        parts.append(table(["made from", "SHA-256"], [(name, code(sha256)) for name, sha256 in inputs]))
+        parts.append(table(["made from", "SHA-256"], [(name, _code(sha256)) for name, sha256 in inputs]))
     parts += ["## Scores", scores_text(facts)]
     if robustness := robustness_of(facts):
         of_suite = table(robustness_card.HEAD, robustness_card.rows(robustness))
@@ -85,7 +85,7 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
         is_packed = any(name.endswith(".tokenizer") for name in files or {})
         usage = exporter.usage(facts, is_packed)
         if tags := tags_in(facts):
-            named = ", ".join(map(code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
+            named = ", ".join(map(_code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
             usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
         parts += ["## How to use it", f"TEXT stands for what is translated, {exporter.place}.", usage]
     if verified:
@@ -95,8 +95,8 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
             f" of {facts['verified']['text']}:",
             "\n".join(f"- {line}" for line in verified),
         ]
-    rows = [(name, code(sha256)) for name, sha256 in hash_lines(facts)]
-    rows += [(code(name), code(sha256)) for name, sha256 in (files or {}).items()]
+    rows = [(name, _code(sha256)) for name, sha256 in hash_lines(facts)]
+    rows += [(_code(name), _code(sha256)) for name, sha256 in (files or {}).items()]
     parts += ["## Hashes", table(["", "SHA-256"], rows)]
     return front + "\n\n".join(parts) + "\n"
 
@@ -109,12 +109,12 @@ def title(facts: Mapping[str, Any]) -> str:
     return f"{names[0]} to {names[1]} translation"
 
 
-def introduction(facts: Mapping[str, Any]) -> str:
+def _introduction(facts: Mapping[str, Any]) -> str:
     program = facts.get("program")
     what = f"A model of tfm (transformer-cli {facts['tfm']})"
     if program is None:
         return f"{what}."
-    return f"{what}, exported for {program_name(facts)} and checked with {facts.get('library', UNKNOWN)}."
+    return f"{what}, exported for {_program_name(facts)} and checked with {facts.get('library', UNKNOWN)}."
 
 
 def scores_text(facts: Mapping[str, Any]) -> str:
@@ -131,7 +131,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(head), line(["---"] * len(head)), *map(line, rows)])
 
 
-def code(text: str) -> str:
+def _code(text: str) -> str:
     return f"`{text}`"
 
 
@@ -177,7 +177,7 @@ def hub_results(facts: Mapping[str, Any]) -> list[str]:
 
 def export_rows(facts: Mapping[str, Any]) -> list[Row]:
     """The first rows of what `tfm inspect` prints of an export."""
-    rows = [("exported for", f"{program_name(facts)}, by {facts.get('library', UNKNOWN)}")]
+    rows = [("exported for", f"{_program_name(facts)}, by {facts.get('library', UNKNOWN)}")]
     return [*rows, ("quantization", str(facts["quantization"]))] if facts.get("quantization") else rows
 
 
@@ -195,7 +195,7 @@ class MarkdownCard:
         return card(facts, files=files)
 
 
-def program_name(facts: Mapping[str, Any]) -> str:
+def _program_name(facts: Mapping[str, Any]) -> str:
     exporter = exporter_of(facts)
     return str(facts["program"]) if exporter is None else exporter.program
 

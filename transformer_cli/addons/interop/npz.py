@@ -19,8 +19,8 @@ from numpy.lib import format as npy
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.system import total_memory
 
-SUFFIX = ".npy"  # that NumPy and Marian add to the name of each array inside
-TYPES = ("<f4", "<f2", "<f8", "|i1", "|u1")
+_SUFFIX = ".npy"  # that NumPy and Marian add to the name of each array inside
+_TYPES = ("<f4", "<f2", "<f8", "|i1", "|u1")
 _PIECE = 1 << 20  # bytes that are read at a time
 _HEADER = 10_000  # bytes of an array's header, at most
 _MEMBERS = 100_000
@@ -29,7 +29,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # a zip archive has a date for each file
 
 
 @dataclass(frozen=True)
-class Header:
+class _Header:
     """The header of one array: its shape and its type as NumPy writes it."""
 
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class Header:
     member: str
 
 
-class Npz(Mapping[str, Header]):
+class Npz(Mapping[str, _Header]):
     """The arrays of an archive by their names. Raises CheckpointError for anything that is not a sound one."""
 
     def __init__(self, path: Path) -> None:
@@ -46,29 +46,29 @@ class Npz(Mapping[str, Header]):
             members = archive.infolist()
             if len(members) > _MEMBERS or sum(member.file_size for member in members) > total_memory():
                 self.refuse(f"claims more than this machine's memory ({len(members):,} arrays)")
-            self._headers: dict[str, Header] = {}
+            self._headers: dict[str, _Header] = {}
             for member in members:
-                name = member.filename.removesuffix(SUFFIX)
+                name = member.filename.removesuffix(_SUFFIX)
                 if name in self._headers:
                     self.refuse(f"holds {quoted(name)} twice")
                 with archive.open(member) as file:
                     self._headers[name] = self._header(name, member, file)
 
-    def _header(self, name: str, member: zipfile.ZipInfo, file: IO[bytes]) -> Header:
+    def _header(self, name: str, member: zipfile.ZipInfo, file: IO[bytes]) -> _Header:
         version = npy.read_magic(file)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, is_fortran, dtype = read(file, max_header_size=_HEADER)
         if dtype.hasobject:
             self.refuse(f"{quoted(name)} holds Python objects, which could run code")
-        if dtype.str not in TYPES:
+        if dtype.str not in _TYPES:
             self.refuse(f"{quoted(name)} holds {quoted(dtype.str)[1:-1]}, not floating-point numbers")
         if is_fortran and len(shape) > 1:
             self.refuse(f"{quoted(name)} is stored column by column, as Marian does not")
         if math.prod(shape) * dtype.itemsize != member.file_size - file.tell():
             self.refuse(f"{quoted(name)} has {member.file_size:,} bytes, not those of {list(shape)} numbers")
-        return Header(shape, dtype.str, member.filename)
+        return _Header(shape, dtype.str, member.filename)
 
-    def __getitem__(self, name: str) -> Header:
+    def __getitem__(self, name: str) -> _Header:
         return self._headers[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -119,7 +119,7 @@ def is_npz_with(path: Path, name: str) -> bool:
             if file.read(4) != b"PK\3\4":
                 return False
         with zipfile.ZipFile(path) as archive:
-            return bool({name, name + SUFFIX} & set(archive.namelist()))
+            return bool({name, name + _SUFFIX} & set(archive.namelist()))
     except (OSError, *_ERRORS):
         return False
 
@@ -128,7 +128,7 @@ def write_npz(path: Path, arrays: Iterable[tuple[str, np.ndarray[Any, Any]]]) ->
     """Write arrays, uncompressed, one after the other as they come. Raises OSError."""
     with zipfile.ZipFile(path, "x") as archive:
         for name, array in arrays:
-            info = zipfile.ZipInfo(name + SUFFIX, _EPOCH)
+            info = zipfile.ZipInfo(name + _SUFFIX, _EPOCH)
             info.create_system = 3  # the same bytes on every system
             info.external_attr = 0o644 << 16
             with archive.open(info, "w", force_zip64=array.nbytes > 2_000_000_000) as file:

@@ -38,7 +38,7 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import FeedForward, Residual
 from transformer_cli.models.transformer import Stack, Transformer
 
-Array = npt.NDArray[Any]
+_Array = npt.NDArray[Any]
 
 OPSET, IR_VERSION = 17, 8  # the oldest with LayerNormalization: onnxruntime 1.13 and later read them
 N_POSITIONS = 2048  # rows of the computed tables: more than a line has after it was split
@@ -53,7 +53,7 @@ def write(model: ModelFile, directory: Path) -> None:
     onnx = imported("onnx", needs=NEEDS)
     transformer = built(model)
     with (directory / WEIGHTS).open("xb") as file:
-        weights = Weights(onnx, file)
+        weights = _Weights(onnx, file)
         for name, proto in (
             (ENCODER, encoder_graph(onnx, weights, transformer, model.config)),
             (DECODER, decoder_graph(onnx, weights, transformer, model.config)),
@@ -96,7 +96,7 @@ def max_positions(config: ModelConfig) -> int:
     return config.max_positions if config.positions is Positions.learned else N_POSITIONS
 
 
-class Weights:
+class _Weights:
     """The file of the weights, and where in it each one is: one that both graphs use, or use twice, is there once."""
 
     def __init__(self, onnx: Any, file: BinaryIO) -> None:
@@ -121,7 +121,7 @@ class Weights:
 class Graph:
     """The nodes of one graph, in order. A value is known by its name; `op` adds the node that computes it."""
 
-    def __init__(self, onnx: Any, weights: Weights) -> None:
+    def __init__(self, onnx: Any, weights: _Weights) -> None:
         self.onnx, self.weights = onnx, weights
         self.nodes: list[Any] = []
         self.initializers: dict[str, Any] = {}
@@ -271,7 +271,7 @@ class StackWriter:
         heads = self.config.n_heads
         return [self.graph.split_heads(part, heads, width // heads) for part, width in zip(split, widths, strict=True)]
 
-    def self_attention(self, x_BLD: str, name: str, layer: SelfAttention, mask: str, past: "Past | None") -> str:
+    def self_attention(self, x_BLD: str, name: str, layer: SelfAttention, mask: str, past: "_Past | None") -> str:
         q, k, v = self.project(x_BLD, f"{name}.qkv", layer.to_qkv, layer.widths)
         q, k = self.rotated(q), self.rotated(k)
         if past is not None:
@@ -303,7 +303,7 @@ class StackWriter:
 
 
 @dataclass
-class Past:
+class _Past:
     """Keys and values of the target so far in one layer of the decoder."""
 
     key: str
@@ -315,7 +315,7 @@ class Past:
         return self.key, self.value
 
 
-def window_mask(graph: Graph, positions_S: str, window: int) -> str:
+def _window_mask(graph: Graph, positions_S: str, window: int) -> str:
     """Additive, [S, S], of the encoder's restricted self-attention."""
     query_S1 = graph.op("Unsqueeze", positions_S, graph.constant([1]))
     distance_SS = graph.op("Abs", graph.op("Sub", query_S1, positions_S))
@@ -328,14 +328,14 @@ def source_mask(graph: Graph, attention_mask_BS: str) -> str:
     return str(graph.op("Unsqueeze", graph.mask_where(is_real_BS), graph.constant([1, 2])))
 
 
-def encoder_graph(onnx: Any, weights: Weights, model: Transformer, config: ModelConfig) -> Any:
+def encoder_graph(onnx: Any, weights: _Weights, model: Transformer, config: ModelConfig) -> Any:
     graph = Graph(onnx, weights)
     ids_BS = graph.input("input_ids", ["batch", "source"], integer=True)
     mask_B11S = source_mask(graph, graph.input("attention_mask", ["batch", "source"], integer=True))
     positions_S = graph.op("Range", graph.constant(0), graph.size(ids_BS, 1), graph.constant(1))
     self_mask = mask_B11S
     if config.attention_window is not None:
-        self_mask = graph.op("Add", mask_B11S, window_mask(graph, positions_S, config.attention_window))
+        self_mask = graph.op("Add", mask_B11S, _window_mask(graph, positions_S, config.attention_window))
     writer = StackWriter(graph, "encoder", model.encoder, config, positions_S)
     x = writer.add_positions(writer.embed(ids_BS, "source_embedding", model.source_embedding))
     for i, layer in enumerate(model.encoder.layers):
@@ -355,16 +355,16 @@ def encoder_graph(onnx: Any, weights: Weights, model: Transformer, config: Model
     return graph.model("encoder")
 
 
-def decoder_graph(onnx: Any, weights: Weights, model: Transformer, config: ModelConfig) -> Any:
+def decoder_graph(onnx: Any, weights: _Weights, model: Transformer, config: ModelConfig) -> Any:
     graph, heads = Graph(onnx, weights), config.n_heads
     widths = {"key": config.key_width, "value": config.value_width}
     n_layers = len(model.decoder.layers)
     ids_BT = graph.input("input_ids", ["batch", "target"], integer=True)
     mask_B11S = source_mask(graph, graph.input("attention_mask", ["batch", "source"], integer=True))
 
-    def cached(kind: str, length: str) -> list[Past]:
+    def cached(kind: str, length: str) -> list[_Past]:
         return [
-            Past(
+            _Past(
                 *(graph.input(f"{kind}.{i}.{half}", ["batch", heads, length, width]) for half, width in widths.items())
             )
             for i in range(n_layers)
@@ -405,7 +405,7 @@ def decoder_graph(onnx: Any, weights: Weights, model: Transformer, config: Model
 
 
 def cross_attention(
-    writer: StackWriter, x_BTD: str, name: str, layer: CrossAttention, cross: Past, mask_B11S: str
+    writer: StackWriter, x_BTD: str, name: str, layer: CrossAttention, cross: _Past, mask_B11S: str
 ) -> str:
     (q,) = writer.project(x_BTD, f"{name}.q", layer.to_q, [len(layer.to_q.weight)])
     y = writer.graph.attend(q, cross.key, cross.value, mask_B11S, writer.config.key_width)
@@ -435,12 +435,12 @@ def embedding_name(model: Transformer, embedding: TokenEmbedding) -> str:
 
 
 @dataclass
-class Cache:
+class _Cache:
     """The state kept between steps; every row has its own keys and values of the source."""
 
-    mask: Array  # attention_mask [R, S]
-    cross: list[Array]  # in the order of the decoder's inputs
-    past: list[Array]
+    mask: _Array  # attention_mask [R, S]
+    cross: list[_Array]  # in the order of the decoder's inputs
+    past: list[_Array]
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         chosen_R = rows_R.numpy()
@@ -494,12 +494,12 @@ class Loaded:
     def padded(self, sources: Sequence[Ids]) -> Tensor:
         return rows([[*ids, *self.config["source_end_ids"]] for ids in sources], self.config["source_pad_id"])
 
-    def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> Cache:
+    def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> _Cache:
         """A cache with `beam_size` rows for each source sentence; it grows by itself."""
         mask = (source_BS != self.config["source_pad_id"]).long().numpy()
         encoded = self.encoder.run(None, {"input_ids": source_BS.numpy(), "attention_mask": mask})
         n_rows, heads = beam_size * len(mask), self.config["heads"]
-        return Cache(
+        return _Cache(
             mask=mask.repeat(beam_size, axis=0),
             cross=[array.repeat(beam_size, axis=0) for array in encoded],
             past=[
@@ -509,11 +509,11 @@ class Loaded:
             ],
         )
 
-    def step(self, ids_R: Tensor, cache: Cache) -> Tensor:
+    def step(self, ids_R: Tensor, cache: _Cache) -> Tensor:
         """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one position."""
         return self._logits(ids_R[:, None], cache)[:, -1]
 
-    def _logits(self, ids_BT: Tensor, cache: Cache) -> Tensor:
+    def _logits(self, ids_BT: Tensor, cache: _Cache) -> Tensor:
         names = [node.name for node in self.decoder.get_inputs()]
         given = [ids_BT.numpy(), cache.mask, *cache.cross, *cache.past]
         logits_BTV, *cache.past = self.decoder.run(None, dict(zip(names, given, strict=True)))

@@ -39,7 +39,7 @@ from transformer_cli.errors import CheckpointError, quoted
 
 PAD, UNK, BOS, EOS = "<blank>", "<unk>", "<s>", "</s>"
 UNDETERMINED = "und"  # ISO 639-3, for languages that the checkpoint does not name
-ROTARY = -1  # of max_relative_positions
+_ROTARY = -1  # of max_relative_positions
 
 _SUPPORTED: Mapping[str, Sequence[Any]] = {
     "model_task": ("seq2seq",),
@@ -49,7 +49,7 @@ _SUPPORTED: Mapping[str, Sequence[Any]] = {
     "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
     "pos_ffn_activation_fn": ("relu", "gelu", "silu"),
     "position_encoding_type": ("SinusoidalInterleaved", "SinusoidalConcat"),
-    "max_relative_positions": (0, ROTARY),
+    "max_relative_positions": (0, _ROTARY),
     "relative_positions_buckets": (0,),
     "rotary_theta": (10000,),
     "layer_norm": ("standard", "rms"),
@@ -145,7 +145,7 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         "tgt_word_vec_size": (width,),
     }
     check_options(path, theirs, checks)
-    if bool(theirs.get("position_encoding")) == (theirs.get("max_relative_positions", 0) == ROTARY):
+    if bool(theirs.get("position_encoding")) == (theirs.get("max_relative_positions", 0) == _ROTARY):
         raise CheckpointError(
             f"{path}: position_encoding={theirs.get('position_encoding')} with max_relative_positions="
             f"{theirs.get('max_relative_positions', 0)} is not supported (only sinusoids or rotary positions)"
@@ -241,7 +241,7 @@ class _Checkpoint:
 
     def _config(self) -> ModelConfig:
         theirs, names = self.theirs, self.weights.names
-        is_rotary = theirs.get("max_relative_positions", 0) == ROTARY
+        is_rotary = theirs.get("max_relative_positions", 0) == _ROTARY
         is_concat = theirs.get("position_encoding_type") == "SinusoidalConcat"
         sinusoidal = Positions.sinusoidal_tensor2tensor if is_concat else Positions.sinusoidal
         activation = theirs.get("pos_ffn_activation_fn", "relu")
@@ -418,7 +418,7 @@ class OpenNMTProgram(Reference):
 
     def _rotated(self, x_BLD: Tensor, first: int) -> Tensor:
         """Rotary positions, as complex numbers of the pairs of each head."""
-        if self.theirs.get("max_relative_positions", 0) != ROTARY:
+        if self.theirs.get("max_relative_positions", 0) != _ROTARY:
             return x_BLD
         x = torch.unflatten(x_BLD, -1, (self.n_heads, -1))
         n_pairs = x.size(-1) // 2

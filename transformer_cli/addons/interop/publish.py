@@ -122,7 +122,7 @@ def publishing(
                     pack(temporary, output)
                 return
             for path in below(temporary):
-                sync_folder(path) if path.is_dir() else sync(path)
+                sync_folder(path) if path.is_dir() else _sync(path)
             sync_folder(temporary)
             try:
                 check(directory, overwrite=overwrite)
@@ -186,7 +186,7 @@ def remove(old: Path) -> None:
         LOGGER.warning("%s: the export that was replaced cannot be removed (%s)", old, error.strerror)
 
 
-def sync(file: Path) -> None:
+def _sync(file: Path) -> None:
     """Flushes a file through to the disk, whichever program wrote it."""
     with file.open("r+b") as handle:  # Windows syncs no file that was opened for reading alone
         system.sync(handle.fileno())

@@ -15,7 +15,7 @@ from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import check_output
 
-MOST_LINES = 2000  # of --lines: the original translates each twice
+_MOST_LINES = 2000  # of --lines: the original translates each twice
 
 
 def run(config: ImportConfig) -> None:
@@ -32,7 +32,7 @@ def run(config: ImportConfig) -> None:
     check_output(output, "--output", {"--lines": config.lines}, overwrite=config.overwrite)
     if output.exists() and (output.samefile(path) or (path.is_dir() and output.resolve().parent == path.resolve())):
         raise ConfigError(f"{output}: belongs to the model to import. Choose another --output")
-    lines = None if config.lines is None else lines_of(Path(config.lines))
+    lines = None if config.lines is None else _lines_of(Path(config.lines))
     options = ReadOptions(
         source_lang=config.source_lang,
         target_lang=config.target_lang,
@@ -59,11 +59,11 @@ def run(config: ImportConfig) -> None:
     print("\n".join(outcome.comparison.lines_of_text()), flush=True)
 
 
-def lines_of(file: Path) -> Sequence[str]:
+def _lines_of(file: Path) -> Sequence[str]:
     """The first lines of a text that are not blank."""
     if not file.is_file():
         raise DataError(f"{file}: no such file. Check --lines")
-    lines = list(islice((line for line in read_lines(file).texts if line.strip()), MOST_LINES))
+    lines = list(islice((line for line in read_lines(file).texts if line.strip()), _MOST_LINES))
     if not lines:
         raise DataError(f"{file}: holds no text. Name another file with --lines")
     return lines

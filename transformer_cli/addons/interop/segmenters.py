@@ -14,7 +14,7 @@ _MOST = 1 << 27  # bytes
 
 
 @dataclass(frozen=True)
-class SegmenterFile:
+class _SegmenterFile:
     """A SentencePiece model or BPE codes; None is for text that is in pieces already."""
 
     kind: Segmenter
@@ -22,10 +22,10 @@ class SegmenterFile:
     path: Path | None = None
 
 
-def read_segmenter(path: Path | None) -> SegmenterFile:
+def read_segmenter(path: Path | None) -> _SegmenterFile:
     """Raises CheckpointError for a file that is neither; codes of fastBPE become those of subword-nmt."""
     if path is None:
-        return SegmenterFile(Segmenter.words)
+        return _SegmenterFile(Segmenter.words)
     try:
         if path.stat().st_size > _MOST:
             raise CheckpointError(f"{path}: too large for BPE codes or a SentencePiece model. Check --segmenter")
@@ -34,8 +34,8 @@ def read_segmenter(path: Path | None) -> SegmenterFile:
         raise EnvironmentFault(f"{path}: {error.strerror}. Check --segmenter and the file's permissions") from error
     codes = _codes(content)
     if codes is not None:
-        return SegmenterFile(Segmenter.subword_nmt, codes, path)
-    return SegmenterFile(Segmenter.sentencepiece, content, path)
+        return _SegmenterFile(Segmenter.subword_nmt, codes, path)
+    return _SegmenterFile(Segmenter.sentencepiece, content, path)
 
 
 def _codes(content: bytes) -> bytes | None:
@@ -68,7 +68,7 @@ class SpecialIds:
 
 
 def pack(
-    segmenter: SegmenterFile, pieces: Sequence[str], special: SpecialIds, *, path: Path, **options: Any
+    segmenter: _SegmenterFile, pieces: Sequence[str], special: SpecialIds, *, path: Path, **options: Any
 ) -> Tokenizer:
     """The tokenizer of a vocabulary; `options` are those of PackedTokenizer.
 

@@ -17,8 +17,8 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
 
 N_CODE_POINTS = 0x110000
-SPACE = " "
-MARK = "\u2581"  # SentencePiece's sign for a space
+_SPACE = " "
+_MARK = "\u2581"  # SentencePiece's sign for a space
 SIDES = ("source", "target")
 
 
@@ -45,7 +45,7 @@ def normalising(tokenizer: Tokenizer) -> bytes:
 
 def marked(tag: str) -> str:
     """The piece of a tag in a text that begins with it, where SentencePiece puts its sign for a space."""
-    return f"{MARK}{tag}"
+    return f"{_MARK}{tag}"
 
 
 def finding_tags(model: bytes, tags: Sequence[str]) -> bytes:
@@ -152,7 +152,7 @@ def rewritten(alphabet: frozenset[str]) -> dict[str, str]:
     for way in _ways():
         if way in alphabet and format_characters(way):
             continue  # left out or not by what stands beside it, which no table knows
-        text = reads(normalize(way)) or (SPACE if way.isspace() or way == MARK else "")
+        text = reads(normalize(way)) or (_SPACE if way.isspace() or way == _MARK else "")
         if text != way:
             found[way] = text
     return found
@@ -164,6 +164,6 @@ def _ways() -> list[str]:
     characters = list(map(chr, range(N_CODE_POINTS)))
     hangul = characters[0xAC00:0xD7A4]  # composed by rule: no table of decompositions has them
     found = [c for c in characters if unicodedata.decomposition(c) or c.isspace()]
-    found += [*hangul, *MARKS, MARK, *format_characters("\n".join(characters))]
+    found += [*hangul, *MARKS, _MARK, *format_characters("\n".join(characters))]
     ways = dict.fromkeys(way for letter in found for way in (letter, *spellings(letter)))
     return list(ways)

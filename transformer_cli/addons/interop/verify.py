@@ -29,7 +29,7 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Transformer
 
 Ids = Sequence[int]  # without BOS and EOS
-Answer = TypeVar("Answer")
+_Answer = TypeVar("_Answer")
 
 CPU = torch.device("cpu")
 N_LINES = 64
@@ -213,7 +213,7 @@ def is_same_text(ours: Hypothesis, shown: str, theirs: str) -> bool:
     return shown == theirs if ours.finished else theirs.startswith(shown.rstrip("\ufffd"))
 
 
-def in_parts(ask: Callable[..., list[Answer]], *columns: Sequence[Any]) -> list[Answer]:
+def in_parts(ask: Callable[..., list[_Answer]], *columns: Sequence[Any]) -> list[_Answer]:
     """`ask` about a few lines at a time."""
     starts = range(0, len(columns[0]), TOGETHER)
     return [answer for start in starts for answer in ask(*(column[start : start + TOGETHER] for column in columns))]
@@ -232,7 +232,7 @@ def search(model: Transformer, sources: Sequence[Ids], *, tokenizers: Tokenizers
     )
 
 
-class Decoder(Protocol):
+class _Decoder(Protocol):
     """A model that is run token by token on a cache, by us or by another program."""
 
     def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> Any: ...
@@ -241,7 +241,7 @@ class Decoder(Protocol):
 
 
 def searched(
-    decoder: Decoder,
+    decoder: _Decoder,
     source_BS: Tensor,
     control: ControlIds,
     *,

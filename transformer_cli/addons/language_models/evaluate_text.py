@@ -27,7 +27,7 @@ from transformer_cli.training.result import TrainResult
 
 
 @dataclass(frozen=True)
-class TestText:
+class _TestText:
     name: str
     lines: Sequence[str]
 
@@ -41,8 +41,8 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
             raise ConfigError(f"{flag}: for translations; of a language model, --source is all. Leave it out")
     config.refuse_metrics("this is a language model")
     model, path = models[0], paths[0]
-    test = own_file(config.source) if config.source is not None else corpus_test_set(config, model, path)
-    report(path, model, test, device, decode=config.decode, as_json=config.json)
+    test = _own_file(config.source) if config.source is not None else _corpus_test_set(config, model, path)
+    _report(path, model, test, device, decode=config.decode, as_json=config.json)
 
 
 def report_training(
@@ -52,9 +52,9 @@ def report_training(
     if prepared.test is None:
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
         return {}, ""
-    test = TestText(f"{config.data.name}.test", prepared.test.targets)
+    test = _TestText(f"{config.data.name}.test", prepared.test.targets)
     model = read_model(result.model_path)
-    found = report(result.model_path, model, test, device, decode=config.decode)
+    found = _report(result.model_path, model, test, device, decode=config.decode)
     scores: dict[str, float | None] = {
         "test perplexity/token": found.perplexity_per_token,
         "test perplexity/word": found.perplexity_per_word,
@@ -62,8 +62,8 @@ def report_training(
     return scores, ""
 
 
-def report(
-    path: Path, model: ModelFile, test: TestText, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
+def _report(
+    path: Path, model: ModelFile, test: _TestText, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
 ) -> TextScores:
     """Print the figures to stdout. Raises DataError for a line that the model cannot read, and where there is none."""
     found = measure(model, test, device, decode)
@@ -84,7 +84,7 @@ def report(
     return found
 
 
-def measure(model: ModelFile, test: TestText, device: torch.device, decode: DecodeConfig) -> TextScores:
+def measure(model: ModelFile, test: _TestText, device: torch.device, decode: DecodeConfig) -> TextScores:
     if not any(line.strip() for line in test.lines):
         raise DataError(f"{test.name}: holds no text. Name another --source")
     lengths = [len(ids) for ids in model.tokenizers.target.encode(test.lines)]
@@ -101,12 +101,12 @@ def measure(model: ModelFile, test: TestText, device: torch.device, decode: Deco
         )
 
 
-def own_file(name: str) -> TestText:
+def _own_file(name: str) -> _TestText:
     path = Path(name)
-    return TestText(path.name, read_lines(path).texts)
+    return _TestText(path.name, read_lines(path).texts)
 
 
-def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestText:
+def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> _TestText:
     """The test set of `data=`, or of the text that the model was trained on."""
     data = own_corpus(model, path) if config.data is None else config.data
     kept = kept_test([model], path) if config.data is None else None
@@ -115,4 +115,4 @@ def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Tes
             f"data={data.name}: is for data.task={data.task}, and this is a language model. Give --source FILE,"
             " or add data=text data.test=FILE"
         )
-    return TestText(f"{data.name}.test", load_test(data, [model], kept).targets)
+    return _TestText(f"{data.name}.test", load_test(data, [model], kept).targets)

@@ -30,8 +30,8 @@ from transformer_cli.inference.precision import dtype_of, in_precision, overflow
 from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import SplitBatches
 
-LONGEST = 256  # tokens of a continuation, where decode.max_length is unset
-MARK = "▁"  # with which SentencePiece begins a word
+_LONGEST = 256  # tokens of a continuation, where decode.max_length is unset
+_MARK = "▁"  # with which SentencePiece begins a word
 BROKEN = "\ufffd"  # what bytes that are no whole character yet are shown as
 
 
@@ -83,7 +83,7 @@ class Generator:
         self.decoder, self.tokenizer, self.config = LanguageModelDecoder(model), tokenizer, config
         self.device, self.max_positions, self.seed = device, max_positions, seed
         self.control = ControlIds.of(tokenizer)
-        begins = [piece.startswith(MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
+        begins = [piece.startswith(_MARK) for piece in tokenizer.pieces(range(len(tokenizer)))]
         self.within_V = to_device(~torch.tensor(begins), device)  # pieces that do not begin a word
 
     @property
@@ -93,7 +93,7 @@ class Generator:
 
     def room(self, prompt: Prompt) -> int:
         """How many tokens may follow on the prompt, the end counted."""
-        wanted = self.config.max_length or LONGEST
+        wanted = self.config.max_length or _LONGEST
         return wanted if self.max_positions is None else min(wanted, self.max_positions - len(prompt.ids))
 
     @torch.inference_mode()

@@ -15,7 +15,7 @@ from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.models.language_model import LanguageModel
 
-LINES = 1024  # read together: enough to sort by length, few enough to see progress
+_LINES = 1024  # read together: enough to sort by length, few enough to see progress
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ def text_scores(
     """Each line is read whole, however long. Raises CheckpointError if logits are not numbers."""
     tokenizer, n_tokens, n_unknown = tokenizers.target, 0, 0
     log_probs: list[float] = []
-    for start in range(0, len(lines), LINES):
-        chunk = lines[start : start + LINES]
+    for start in range(0, len(lines), _LINES):
+        chunk = lines[start : start + _LINES]
         ids = [one for one in tokenizer.encode(chunk) if one]
         for read in force_decode(
             model, [((), one) for one in ids], tokenizers, device=device, batch_tokens=batch_tokens

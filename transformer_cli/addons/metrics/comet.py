@@ -29,7 +29,7 @@ from transformer_cli.evaluation.metrics import (
 from transformer_cli.logs import LOGGER
 
 DIGITS = 4  # as comet-score prints them
-CHECKPOINT = Path("checkpoints", "model.ckpt")  # in the folder of a COMET model, beside hparams.yaml
+_CHECKPOINT = Path("checkpoints", "model.ckpt")  # in the folder of a COMET model, beside hparams.yaml
 
 # Run by the Python that has COMET: its version, and the checkpoint, read once by the loader that refuses code.
 _PROBE = """
@@ -136,12 +136,12 @@ def model_of(settings: CometSettings) -> CometModel:
     """
     path = Path(settings.model)
     if path.is_dir():
-        path = path / CHECKPOINT
+        path = path / _CHECKPOINT
     path = path if is_name(settings) else path.resolve()
     if not is_name(settings):
         if not path.is_file():
             raise ConfigError(
-                f"comet.model={path}: no such file. Give the path of a checkpoint, as NAME/{CHECKPOINT.as_posix()}, or"
+                f"comet.model={path}: no such file. Give the path of a checkpoint, as NAME/{_CHECKPOINT.as_posix()}, or"
                 " a name, as Unbabel/wmt22-comet-da"
             )
         if not (path.parents[1] / "hparams.yaml").is_file():

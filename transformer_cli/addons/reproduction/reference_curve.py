@@ -14,7 +14,7 @@ from transformer_cli.training.validation import LABELS
 
 # Quantile 0.975 of Student's t by degrees of freedom; from the last one on that of the normal distribution is near.
 T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-FLOOR = {"nll": 0.005, "score": 0.5}  # seeds may agree by chance, and have a BLEU of 0 in the first evaluations
+_FLOOR = {"nll": 0.005, "score": 0.5}  # seeds may agree by chance, and have a BLEU of 0 in the first evaluations
 BETWEEN_SEEDS = "the 95 % prediction interval for one more seed, from the deviation between those of the reference"
 
 
@@ -57,7 +57,7 @@ class ReferenceCurve:
             return Expected(mean(values), getattr(self.tolerance, figure))
         n = len(values)
         t = T_975[n - 2] if n - 2 < len(T_975) else 1.96
-        return Expected(mean(values), max(t * stdev(values) * math.sqrt(1 + 1 / n), FLOOR[figure]))
+        return Expected(mean(values), max(t * stdev(values) * math.sqrt(1 + 1 / n), _FLOOR[figure]))
 
     def observe(self, step: int, scores: Mapping[str, Any]) -> None:
         """Log one line about the dev scores of a step, by their names in metrics.jsonl."""

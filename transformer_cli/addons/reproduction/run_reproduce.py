@@ -13,14 +13,14 @@ def run(config: ReproduceConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     if config.reproduction is None:
-        print("\n".join(listed([read_reproduction(name) for name in names()])), flush=True)
+        print("\n".join(_listed([read_reproduction(name) for name in names()])), flush=True)
         return
     from transformer_cli.addons.reproduction.reproduce_run import reproduce  # imports torch
 
     reproduce(config, read_reproduction(config.reproduction))
 
 
-def listed(reproductions: Sequence[Reproduction]) -> Iterator[str]:
+def _listed(reproductions: Sequence[Reproduction]) -> Iterator[str]:
     """The list of reproductions for people, a few lines each."""
     width = max(len(one.name) for one in reproductions) + 2
     for one in reproductions:

@@ -20,7 +20,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.locate import ROBUSTNESS_FILE
 
 VERSION = 3  # of the perturbations and of how they are compared: another one gives other numbers
-PLAIN = "plain"
+_PLAIN = "plain"
 LONGEST_LINE = 5000  # characters. A longer one is a document or damage, and each line is translated eleven times
 
 
@@ -168,7 +168,7 @@ def robustness_report(
     plain, wanted = [hypotheses[i] for i in suite.plain], [[lines[i] for i in suite.plain] for lines in references]
     score = _chrf(plain, wanted)
     length = _length(plain, wanted[0])
-    rows = [Row(PLAIN, len(plain), None, score.value, length, *_degenerate(plain, [*suite.plain.values()]), None)]
+    rows = [Row(_PLAIN, len(plain), None, score.value, length, *_degenerate(plain, [*suite.plain.values()]), None)]
     start = 0
     for row in suite.rows:
         texts = outputs[start : start + len(row.lines)]

@@ -23,7 +23,7 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
     """The routes behind the gate; without `log`, requests are not logged."""
     app = Starlette(
         routes=[
-            *routes(server),
+            *_routes(server),
             *own.routes(server),
             *page.routes(server),
             *libretranslate.routes(server),
@@ -54,7 +54,7 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
     return Gate(inner, config, server.metrics, log, server.service.retry_after, endpoints)
 
 
-def routes(server: Server) -> list[Route]:
+def _routes(server: Server) -> list[Route]:
     """The routes for those who run the server."""
 
     async def live(request: Request) -> JSONResponse:

@@ -14,7 +14,7 @@ from transformer_cli.errors import TfmError
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.transformer import Transformer
 
-MAX_TOKENS = 150  # of a side: a page of 13 MB for a model with 6 layers and 8 heads
+_MAX_TOKENS = 150  # of a side: a page of 13 MB for a model with 6 layers and 8 heads
 
 
 class AttentionPages:
@@ -66,7 +66,7 @@ def _encode(file: ModelFile, step: Step, text: str, translation: str) -> tuple[l
     """Ids of both sides, without BOS and EOS."""
     tokenizers = file.tokenizers
     (source,), (target,) = tokenizers.source.encode([text]), tokenizers.target.encode([translation])
-    limit = MAX_TOKENS
+    limit = _MAX_TOKENS
     if file.config.positions is Positions.learned:
         limit = min(limit, file.config.max_positions - 1)
     for name, ids in (("text", source), ("translation", target)):

@@ -22,7 +22,7 @@ from transformer_cli.plugins import RAISED
 RECORD = "tfm.record"  # in a request's scope
 OTHER = "other"  # the endpoint of addresses that lead nowhere
 ALWAYS_ANSWERED = ("/health", "/ready", "/metrics")
-HEADERS = {
+_HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
     b"cache-control": b"no-store",
@@ -62,7 +62,7 @@ class Gate:
                 record.status = message["status"]
                 headers = list(message.get("headers", ()))
                 names = {name for name, _ in headers}
-                message["headers"] = headers + [item for item in HEADERS.items() if item[0] not in names]
+                message["headers"] = headers + [item for item in _HEADERS.items() if item[0] not in names]
             await send(message)
 
         counts = scope["path"] not in ALWAYS_ANSWERED

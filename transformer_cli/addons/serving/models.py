@@ -36,7 +36,7 @@ from transformer_cli.system import peak_memory
 
 KEPT_TRANSLATORS = 32  # for as many combinations of options
 OF_THE_ENGINE = keys_of_part(DecodeConfig, "engine")  # not of a request
-Observe = Callable[["ServedModel", BatchReport], object]
+_Observe = Callable[["ServedModel", BatchReport], object]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class FileState:
 class ServedModel:
     """A model in memory, with an engine that all requests share, and torch for what that engine lacks."""
 
-    def __init__(self, name: str | None, config: ServeConfig, observe: Observe | None = None) -> None:
+    def __init__(self, name: str | None, config: ServeConfig, observe: _Observe | None = None) -> None:
         self.config, self.observe = config, observe
         began, before = time.monotonic(), peak_memory()
         opened = open_models(name, runs=config.runs, engine=config.engine, decode=config.decode)
@@ -189,7 +189,7 @@ class Step:
 class ModelTable:
     """Routes from language to language. A replaced file is read again; if it cannot be used, the old model stays."""
 
-    def __init__(self, config: ServeConfig, observe: Observe | None = None) -> None:
+    def __init__(self, config: ServeConfig, observe: _Observe | None = None) -> None:
         self.config, self.observe = config, observe
         names: Sequence[str | None] = config.checkpoint if isinstance(config.checkpoint, list) else [config.checkpoint]
         self.models = [ServedModel(name, config, observe) for name in names]

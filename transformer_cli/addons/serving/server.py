@@ -18,9 +18,9 @@ from transformer_cli.addons.serving.service import RequestCall, RequestOptions, 
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.decoding.shared_translator import SHORT
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 LARGE = 100_000  # bytes of a body, which others need not wait for while it is parsed
-PATIENCE = 0.25  # seconds before a request is watched for its client's going: most are answered by then
+_PATIENCE = 0.25  # seconds before a request is watched for its client's going: most are answered by then
 
 
 class Server:
@@ -34,13 +34,13 @@ class Server:
         self.is_ready = False
         self.is_draining = False
 
-    async def run(self, request: Request, work: Callable[[RequestCall], T]) -> T:
+    async def run(self, request: Request, work: Callable[[RequestCall], _T]) -> _T:
         """`work` in a thread of its own, with a claim that ends when the client goes. Its body has been read."""
         call = self.service.call()
         if (record := request.scope.get(RECORD)) is not None:
             record.call = call
         future = asyncio.get_running_loop().run_in_executor(self.threads, work, call)
-        done, _ = await asyncio.wait([future], timeout=PATIENCE)
+        done, _ = await asyncio.wait([future], timeout=_PATIENCE)
         if not done:
             watch = asyncio.ensure_future(_disconnected(request))
             both: list[asyncio.Future[Any]] = [future, watch]
@@ -66,7 +66,7 @@ class Server:
             record.call = call
         watches: list[asyncio.Task[None]] = []
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(PATIENCE, lambda: watches.append(loop.create_task(_cancel_when_gone(request, call))))
+        timer = loop.call_later(_PATIENCE, lambda: watches.append(loop.create_task(_cancel_when_gone(request, call))))
         try:
             return await self.service.translate_async(texts, source, target, options, call)
         except GoneError:
@@ -120,7 +120,7 @@ class Server:
         """What the body and the address say, as JSON or as a form. Raises RequestError 400 or 413."""
         return await self._parsed(partial(fields_of, request), await self.body(request))
 
-    async def _parsed(self, parse: Callable[[bytes], T], body: bytes) -> T:
+    async def _parsed(self, parse: Callable[[bytes], _T], body: bytes) -> _T:
         if len(body) < LARGE:
             return parse(body)
         return await asyncio.get_running_loop().run_in_executor(self.threads, parse, body)

@@ -35,10 +35,10 @@ from transformer_cli.logs import LOGGER
 
 # How sure it must be that a text is in the target language already, for it to be left as it is.
 SURELY_TARGET = 0.8
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-Observe = Callable[[ServedModel, Sequence[Translated]], object]
+_Observe = Callable[[ServedModel, Sequence[Translated]], object]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class RequestCall(Call):
 class Service:
     """Translates for any number of threads at once. `observe` gets the results of each model."""
 
-    def __init__(self, config: ServeConfig, table: ModelTable, observe: Observe | None = None) -> None:
+    def __init__(self, config: ServeConfig, table: ModelTable, observe: _Observe | None = None) -> None:
         self.config, self.table, self.observe = config, table, observe
         self.lock = threading.Lock()
         self.n_lines = 0  # that requests are waiting for
@@ -115,7 +115,7 @@ class Service:
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
     ) -> Translation:
         """`translate_async` in a thread, which waits."""
-        return finished(self.translate_async(texts, source, target, options, call))
+        return _finished(self.translate_async(texts, source, target, options, call))
 
     async def translate_async(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
@@ -133,7 +133,7 @@ class Service:
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
     ) -> Translation:
         """Translates texts of any size, as of a file, which the limit on the request's body bounds."""
-        return finished(self.any_size_async(texts, source, target, options, call))
+        return _finished(self.any_size_async(texts, source, target, options, call))
 
     async def any_size_async(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
@@ -190,7 +190,7 @@ class Service:
 
         def translate(units: Sequence[str]) -> list[Translated]:
             with self.admitted(len(units)):
-                return finished(self.translate_lines(units, route, of_units, call))
+                return _finished(self.translate_lines(units, route, of_units, call))
 
         def on_unit(n_units: int) -> None:
             self.check_units(n_units)
@@ -419,12 +419,12 @@ class Service:
             return min(60.0, max(1.0, self.n_lines * (time.monotonic() - began) / n_done))
 
 
-def finished(work: Coroutine[Any, Any, T]) -> T:
+def _finished(work: Coroutine[Any, Any, _T]) -> _T:
     """The result of a coroutine that is never suspended."""
     try:
         work.send(None)
     except StopIteration as end:
-        result: T = end.value
+        result: _T = end.value
         return result
     raise AssertionError("it is suspended")
 

@@ -41,7 +41,7 @@ from transformer_cli.training.signals import stop_signals
 INVALID = "not UTF-8"
 BACK_TRANSLATION_TAG = "<bt>"  # as in the examples of docs/data.md
 SAMPLE_LINES = 1000  # whose language is looked at
-FEW = 100  # lines, of which no share says much
+_FEW = 100  # lines, of which no share says much
 WITHOUT_EFFECT = keys_that_affect(DecodeConfig, "speed")  # on what is made
 
 
@@ -75,7 +75,7 @@ def augment_and_report(config: AugmentConfig) -> Augmented:
     if not result.is_new:
         LOGGER.info("%s: was made before, in the same way", name)
     _warn_of_few(result)
-    print("\n".join(summary(result, config)), flush=True)
+    print("\n".join(_summary(result, config)), flush=True)
     return result
 
 
@@ -311,7 +311,7 @@ def _warn_of_few(result: Augmented) -> None:
             " Check the text and the model, or set other filters"
         )
     dropped = {reason: n for reason, n in report.dropped.items() if reason != REPEATED}
-    if report.n_translations >= FEW and sum(dropped.values()) > report.n_pairs:
+    if report.n_translations >= _FEW and sum(dropped.values()) > report.n_pairs:
         most = max(dropped, key=lambda reason: dropped[reason])
         LOGGER.warning(
             "%s: more than half is dropped, most as `%s`. Look at the text and at the model", result.name, most
@@ -322,7 +322,7 @@ def _dropped(report: Report) -> str:
     return ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.dropped.items(), key=lambda one: -one[1]))
 
 
-def summary(result: Augmented, config: AugmentConfig) -> list[str]:
+def _summary(result: Augmented, config: AugmentConfig) -> list[str]:
     """The counts, and how to train on the corpus."""
     report = result.report
     dropped = _dropped(report)

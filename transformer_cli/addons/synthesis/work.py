@@ -32,7 +32,7 @@ from transformer_cli.files import (
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import sync_folder
 
-FORMAT = 1
+_FORMAT = 1
 SETTINGS = "settings.json"
 PROGRESS_S = 30.0  # between two lines of the log
 
@@ -68,7 +68,7 @@ class Report:
     def as_json(self) -> str:
         return json.dumps(
             {
-                "format": FORMAT,
+                "format": _FORMAT,
                 **self.settings,
                 "first_line": self.first_line,
                 "lines": self.n_lines,
@@ -92,8 +92,8 @@ class Report:
             _, _ = content["languages"]
         except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
             raise DataError(f"{path}: not what `tfm augment` writes beside its corpus. Make it again") from error
-        if form != FORMAT:
-            raise DataError(f"{path}: of format {form}, and this version reads {FORMAT}. Use the same version for all")
+        if form != _FORMAT:
+            raise DataError(f"{path}: of format {form}, and this version reads {_FORMAT}. Use the same version for all")
         return cls(content, first_line, counts[0], counts[1], counts[2], dropped, sha256)
 
     @property

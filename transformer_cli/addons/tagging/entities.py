@@ -14,7 +14,7 @@ from transformer_cli.addons.classification.scores import ConfidenceInterval, Cou
 from transformer_cli.logs import LOGGER
 
 OUTSIDE = "O"
-N_SHOWN = 5  # labels in a message
+_N_SHOWN = 5  # labels in a message
 Entity = tuple[str, int, int]  # type, first word, last word
 
 
@@ -45,7 +45,7 @@ def warn_not_bio(labels: Iterable[str], where: str) -> None:
 
 def first_few(labels: Sequence[str]) -> str:
     """Labels in a message."""
-    return ", ".join(labels[:N_SHOWN]) + (f" and {len(labels) - N_SHOWN:,} more" if len(labels) > N_SHOWN else "")
+    return ", ".join(labels[:_N_SHOWN]) + (f" and {len(labels) - _N_SHOWN:,} more" if len(labels) > _N_SHOWN else "")
 
 
 def _is_inside(label: str) -> bool:

@@ -62,15 +62,15 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
         raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a tagger. Leave it out")
     config.refuse_metrics("this is a tagger")
     model, path = models[0], paths[0]
-    test = own_file(config, model) if config.source is not None else corpus_test_set(config, model, path)
+    test = _own_file(config, model) if config.source is not None else _corpus_test_set(config, model, path)
     saved_as = place_to_save(config, paths, models, test.as_lines)
-    predicted, ids = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    save(lines_of(predicted), saved_as, "save the tags", may_replace=config.save is None or config.overwrite)
-    trained_on = training_text(model, path)
+    predicted, ids = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    save(_lines_of(predicted), saved_as, "save the tags", may_replace=config.save is None or config.overwrite)
+    trained_on = _training_text(model, path)
     if trained_on is None:
         LOGGER.info("no baseline: the training text is not prepared here")
     baseline = None if trained_on is None else baseline_of(trained_on, test, ids)
-    report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as, as_json=config.json)
+    _report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
 def report_training(
@@ -82,16 +82,16 @@ def report_training(
         return {}, ""
     test = WordTest.of(f"{config.data.name}.test", prepared.test)
     path, model = result.model_path, read_model(result.model_path)
-    predicted, ids = predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    predicted, ids = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
     saved_as = default_place([path], [model], test.as_lines)
-    save(lines_of(predicted), saved_as, "save the tags", may_replace=True)
+    save(_lines_of(predicted), saved_as, "save the tags", may_replace=True)
     baseline = baseline_of(prepared, test, ids)
-    found = report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
+    found = _report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
     scores: dict[str, float | None] = {f"test {name}": score for name, score in found.scores().items()}
     return scores, single_answer(list(chain(*predicted)), list(chain(*test.wanted)))
 
 
-def report(
+def _report(
     path: Path,
     model: ModelFile,
     test: WordTest,
@@ -122,7 +122,7 @@ def report(
     return found
 
 
-def predict(
+def _predict(
     model: ModelFile, test: WordTest, device: torch.device, *, batch_tokens: BatchTokens
 ) -> tuple[list[list[str]], list[list[list[int]]]]:
     """The labels of the words of each sentence, and the ids of the words."""
@@ -139,11 +139,11 @@ def baseline_of(prepared: Prepared, test: WordTest, ids: list[list[list[int]]]) 
     return word_accuracy(most_frequent.predict(ids), test.wanted)
 
 
-def lines_of(predicted: list[list[str]]) -> list[str]:
+def _lines_of(predicted: list[list[str]]) -> list[str]:
     return [" ".join(tags) for tags in predicted]
 
 
-def training_text(model: ModelFile, path: Path) -> Prepared | None:
+def _training_text(model: ModelFile, path: Path) -> Prepared | None:
     """The corpus that the model was trained on, if the cache of its run has it."""
     run_dir = run_of(path)
     if run_dir is not None:
@@ -152,7 +152,7 @@ def training_text(model: ModelFile, path: Path) -> Prepared | None:
     return None
 
 
-def own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
+def _own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
     """--source, a CoNLL file: with the columns of the model's training text, if that is of the same kind."""
     name = str(config.source)
     if not Path(name).exists():
@@ -164,7 +164,7 @@ def own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
     return WordTest.of(Path(name).name, text)
 
 
-def corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> WordTest:
+def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> WordTest:
     """The test set of `data=`, or of the corpus that the model was trained on."""
     data, text = labelled_text(config, model, path, check_labels_of_words)
     return WordTest.of(f"{data.name}.test", text)

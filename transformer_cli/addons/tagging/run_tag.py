@@ -67,7 +67,7 @@ def dialect_for(config: TagConfig, model: ModelFile) -> Dialect:
     return Dialect.of(config.columns or trained_columns(model.data, is_conllu_wanted=is_conllu), is_conllu=is_conllu)
 
 
-def report(tagger: WordTagger) -> None:
+def _report(tagger: WordTagger) -> None:
     """Log what the tags do not show."""
     if tagger.n_split:
         LOGGER.info(
@@ -113,7 +113,7 @@ class SentenceFilter(LineFilter):
         self.tagger.unknown = UnknownCounter()
 
     def report(self) -> None:
-        report(self.tagger)
+        _report(self.tagger)
         super().report()
 
 
@@ -121,7 +121,7 @@ class SentenceFilter(LineFilter):
 
 
 @dataclass(frozen=True)
-class Row:
+class _Row:
     """A line with its end, and the word that it is a row of; None for a comment, a blank line and the like."""
 
     raw: bytes
@@ -138,7 +138,7 @@ class RowFilter(Filter):
         self.tagger, self.sink, self.config, self.dialect = tagger, sink, config, dialect
         self.word_at = dialect.columns[0] if dialect.columns else 0
         self.label_at = dialect.columns[1] if dialect.columns else None
-        self.waiting: list[list[Row]] = [[]]  # sentences that are not written yet; the last one may go on
+        self.waiting: list[list[_Row]] = [[]]  # sentences that are not written yet; the last one may go on
         self.n_lines, self.n_sentences, self.n_words, self.n_invalid = 0, 0, 0, 0
         self.untagged: dict[str, list[int]] = {}  # numbers of rows that get no tag, by the reason
         self.unwritten = bytearray()  # output until the first tag
@@ -161,20 +161,20 @@ class RowFilter(Filter):
         line = decode_line(raw.rstrip(b"\r\n"), self.n_lines, name=self.config.input, strict=self.config.strict)
         self.n_invalid += line.is_invalid
         if not self.dialect.is_word(line.text):
-            self.waiting[-1].append(Row(raw))
+            self.waiting[-1].append(_Row(raw))
             if self.dialect.ends_sentence(line.text):
                 self.waiting.append([])
             return
         fields = fields_of(line.text)
         reason = self._reason(fields)
         if reason is None:
-            self.waiting[-1].append(Row(raw, fields[self.word_at].strip(" ")))
+            self.waiting[-1].append(_Row(raw, fields[self.word_at].strip(" ")))
             return
         if self.config.strict:
             where = f"{self.config.input or STDIN}:{self.n_lines}"
             raise DataError(f"{where}: {reason}. Repair the line, or leave out --strict")
         self.untagged.setdefault(reason, []).append(self.n_lines)
-        self.waiting[-1].append(Row(raw))
+        self.waiting[-1].append(_Row(raw))
 
     def _reason(self, fields: Sequence[str]) -> str | None:
         """Why a row gets no tag, if it gets none."""
@@ -185,7 +185,7 @@ class RowFilter(Filter):
             return f"{n_columns}, too few for a tag in column {self.label_at}, counted from 0"
         return None
 
-    def _write(self, sentences: Sequence[Sequence[Row]]) -> None:
+    def _write(self, sentences: Sequence[Sequence[_Row]]) -> None:
         words = [[row.word for row in rows if row.word is not None] for rows in sentences]
         logits = self.tagger.tag(words, first=self.n_sentences + 1)
         self.n_sentences += len(sentences)
@@ -215,7 +215,7 @@ class RowFilter(Filter):
     def report(self) -> None:
         for reason, numbers in self.untagged.items():
             LOGGER.warning("%s: %s; kept as %s", named(numbers), reason, "it is" if len(numbers) == 1 else "they are")
-        report(self.tagger)
+        _report(self.tagger)
         warn_invalid(self.n_invalid, self.n_lines)
 
 

@@ -18,10 +18,10 @@ from transformer_cli.inference.encode import ask_each, longest_of
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile
 
-Ids = Sequence[Sequence[int]]  # of each word of a sentence
+_Ids = Sequence[Sequence[int]]  # of each word of a sentence
 
 
-def sentence_windows(words: Ids, tokenizer: Tokenizer, *, max_length: int) -> list[tuple[Window, EncodedWords]]:
+def sentence_windows(words: _Ids, tokenizer: Tokenizer, *, max_length: int) -> list[tuple[Window, EncodedWords]]:
     """A sentence as the model reads it: whole, or in overlapping windows; a word longer than all is truncated."""
     room = max_length - len(tokenizer.end_ids)
     found = []
@@ -33,7 +33,7 @@ def sentence_windows(words: Ids, tokenizer: Tokenizer, *, max_length: int) -> li
 
 def tag_words(
     ask: Callable[[Tensor], Tensor],
-    sentences: Sequence[Ids],
+    sentences: Sequence[_Ids],
     tokenizer: Tokenizer,
     *,
     pooling: Pooling,

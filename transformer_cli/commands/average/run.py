@@ -31,7 +31,7 @@ Load = Callable[[], ModelFile]
 def run(config: AverageConfig) -> None:
     """Write the average to `config.output`. Raises TfmError, and then writes nothing."""
     sources = checkpoints_of(config) if config.last is not None else models_of(config)
-    output = check_output(config, list(sources))
+    output = _check_output(config, list(sources))
     model = averaged(sources)
     with wrap_os_errors(output, "save the model"):
         remove_leftovers(resolve_link(output))
@@ -65,7 +65,7 @@ def checkpoints_of(config: AverageConfig) -> dict[Path, Load]:
     return {store.path(step) / MODEL_FILE: partial(store.load_model, step) for step in steps[-config.last :]}
 
 
-def check_output(config: AverageConfig, sources: list[Path]) -> Path:
+def _check_output(config: AverageConfig, sources: list[Path]) -> Path:
     """Refuse what would fail after the work is done, or destroy a file."""
     if config.output is None:
         raise ConfigError("--output: not given. Name the file for the model")

@@ -29,7 +29,7 @@ from transformer_cli.models.header import MALFORMED, read_header
 from transformer_cli.models.locate import locate_own_model
 from transformer_cli.registry import did_you_mean
 
-CONFIG_FILE = "config.yaml"  # of a run directory
+_CONFIG_FILE = "config.yaml"  # of a run directory
 LONGEST_CELL = 60  # characters
 
 
@@ -100,8 +100,8 @@ def _stored(word: str, config: ConfigConfig) -> StoredConfig | None:
     path = follow(Path(word)) if word.strip() else None
     if path is None or not path.exists():
         return None
-    if path.is_dir() and (path / CONFIG_FILE).is_file():
-        return _yaml(path / CONFIG_FILE, "train")
+    if path.is_dir() and (path / _CONFIG_FILE).is_file():
+        return _yaml(path / _CONFIG_FILE, "train")
     if path.suffix in (".yaml", ".yml"):
         return None if _choice_in(path, config) else _yaml(path, config.command)
     file = locate_own_model(str(path), "")

@@ -56,7 +56,7 @@ def run(config: DoctorConfig) -> None:
     training = resolve_batch_size(plan.config, prepared, device, Ranks(StopRequest()), None)
     report = examine(training, prepared, device, folder=folder, chosen=plan.chosen)
     report.figures["seconds"] = {"prepare": opened - start, "checks": time.perf_counter() - opened}
-    show(report, training, as_json=config.json)
+    _show(report, training, as_json=config.json)
     error = report.first_error()
     if error is not None and error.kind is not None:
         raise error.kind(f"{error.where}: {error.sentence}")
@@ -92,7 +92,7 @@ def examine(
     return report
 
 
-def show(report: Report, config: TrainConfig, *, as_json: bool) -> None:
+def _show(report: Report, config: TrainConfig, *, as_json: bool) -> None:
     """The report on stdout: JSON, or lines that are as wide as the terminal, and whole where there is none."""
     if as_json:
         print(json.dumps(report.as_dict(), indent=2))

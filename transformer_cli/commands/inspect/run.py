@@ -11,7 +11,7 @@ from transformer_cli.models.facts import as_text, model_facts
 from transformer_cli.models.locate import locate_own_model
 from transformer_cli.models.registries import CARDS, DESCRIBERS, Described
 
-CARD = "markdown"
+_CARD = "markdown"
 
 
 def run(config: InspectConfig) -> None:
@@ -23,12 +23,12 @@ def run(config: InspectConfig) -> None:
     if config.license is not None:
         facts["license"] = config.license
     if config.scores is not None:
-        facts["test"] = CARDS[CARD]().read_scores(Path(config.scores))
+        facts["test"] = CARDS[_CARD]().read_scores(Path(config.scores))
     if config.json:
         print(json.dumps({"model": str(place), **facts}, indent=2))
     else:
         if config.card:
-            text = CARDS[CARD]().write(facts, files=facts.get("files")).removesuffix("\n")
+            text = CARDS[_CARD]().write(facts, files=facts.get("files")).removesuffix("\n")
         else:
             text = f"{place}\n{as_text(facts, described.rows)}"
         for line in text.split("\n"):

@@ -33,7 +33,7 @@ PAIRS = 4096  # scored together: enough to sort by length, small enough to see p
 
 
 @dataclass(frozen=True)
-class Pair:
+class _Pair:
     """A source and its translation, and whether bytes of either were not UTF-8."""
 
     source: str
@@ -47,7 +47,7 @@ def run(config: ScoreConfig) -> None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     device = choose_device(config.device)
     given = [_lines(Path(name)) for name in (config.source, config.translation) if name is not None]
-    check_line_counts(config, given)
+    _check_line_counts(config, given)
     paths = locate_models(config.checkpoint, config.runs)
     models = read_models(paths, ("transformer", "decoder"))
     config = replace(config, decode=with_own_length_penalty(config.decode, [model.length_penalty for model in models]))
@@ -84,7 +84,7 @@ def refuse_for_text(config: ScoreConfig, paths: Sequence[Path]) -> None:
         raise ConfigError(f"--translation {config.translation}: {paths[0]} is a language model. Give --source alone")
 
 
-def check_line_counts(config: ScoreConfig, given: Sequence[Sequence[bytes]]) -> None:
+def _check_line_counts(config: ScoreConfig, given: Sequence[Sequence[bytes]]) -> None:
     """Raises DataError, with both counts, where two files differ."""
     n_lines = [len(lines) for lines in given]
     if len(set(n_lines)) > 1:
@@ -100,23 +100,23 @@ def _lines(path: Path) -> list[bytes]:
         return split_lines(b"".join(read_chunks(stream, shown(path))))
 
 
-def text_only(line: Line) -> Pair:
+def text_only(line: Line) -> _Pair:
     """A line for a language model: the translation of nothing."""
-    return Pair("", line.text, line.is_invalid)
+    return _Pair("", line.text, line.is_invalid)
 
 
-def paired(source: Line, translation: Line) -> Pair:
-    return Pair(source.text, translation.text, source.is_invalid or translation.is_invalid)
+def paired(source: Line, translation: Line) -> _Pair:
+    return _Pair(source.text, translation.text, source.is_invalid or translation.is_invalid)
 
 
-def split_pair(line: Line) -> Pair:
+def split_pair(line: Line) -> _Pair:
     sides = line.text.split("\t")
     if len(sides) != 2 and line.text.strip():
         raise DataError(
             f"standard input:{line.number}: has {len(sides) - 1} tabs, not one. Write source<TAB>translation,"
             " or give --source and --translation"
         )
-    return Pair(sides[0], sides[-1] if len(sides) == 2 else "", line.is_invalid)
+    return _Pair(sides[0], sides[-1] if len(sides) == 2 else "", line.is_invalid)
 
 
 def format_score(scored: ScoredTranslation, line: int, config: ScoreConfig) -> str:
@@ -170,7 +170,7 @@ class PairScorer(LineFilter):
                 bar.update(len(pairs))
         self.report()
 
-    def _score_pairs(self, pairs: Sequence[Pair]) -> None:
+    def _score_pairs(self, pairs: Sequence[_Pair]) -> None:
         scored = self._score(
             [(pair.source, pair.translation) for pair in pairs], first_line=self.n_lines + 1, unknown=self.unknown
         )

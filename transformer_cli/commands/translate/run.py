@@ -100,7 +100,7 @@ def refuse_typed(config: TranslateConfig) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class _Row:
     """A line and its translation."""
 
     line: Line
@@ -129,14 +129,14 @@ class TranslationFilter(LineFilter):
     ) -> None:
         super().__init__(config.input, strict=config.strict)
         self.translator, self.config, self.prefixes, self.explainer = translator, config, prefixes, explainer
-        text: Callable[[Row], str] = partial(text_of, config=config)
+        text: Callable[[_Row], str] = partial(_text_of, config=config)
         self.sinks = [(sink, config.output or STDOUT, text)]
         if links is not None:
             self.sinks.append((links, str(config.alignments), pharaoh))
         self.n_retried, self.n_replaced = 0, 0
         self.n_flagged: Counter[str] = Counter()
         self.unknown, self.invisible, self.n_left_alone = UnknownCounter(), UnknownCounter(), 0
-        self.rows: list[Row] = []  # of the last block
+        self.rows: list[_Row] = []  # of the last block
 
     def process_stream(self, source: ChunkSource) -> None:
         """Translates the whole input at once; prefixes and references are checked before any line is translated."""
@@ -169,7 +169,7 @@ class TranslationFilter(LineFilter):
         texts = [line.text for line in lines]
         results = self.translator.translate(texts, first_line=first_line, prefixes=prefixes or None)
         self.rows = [
-            Row(line, result, None if self.explainer is None else self.explainer.explain(line, result))
+            _Row(line, result, None if self.explainer is None else self.explainer.explain(line, result))
             for line, result in zip(lines, results, strict=True)
         ]
         for sink, name, format_row in self.sinks:
@@ -213,7 +213,7 @@ def _markup_of(line: bytes) -> str | None:
     return None if found is None else "xml" if found[1] == b"?xml" else "html"
 
 
-def text_of(row: Row, config: TranslateConfig) -> str:
+def _text_of(row: _Row, config: TranslateConfig) -> str:
     if config.output_format is OutputFormat.jsonl:
         record = record_of(row.result, line=row.line.number, source=row.line.text, bad_bytes=row.line.is_invalid)
         return to_line(record if row.explanation is None else {**record, "explanation": row.explanation}) + "\n"
@@ -229,6 +229,6 @@ def text_of(row: Row, config: TranslateConfig) -> str:
     return "".join(f"{row.line.number} ||| {text} ||| {score:.4f}\n" for text, score in row.result.hypotheses)
 
 
-def pharaoh(row: Row) -> str:
+def pharaoh(row: _Row) -> str:
     """`i-j` for each word j of the translation, which comes from word i of the source."""
     return " ".join(f"{i}-{j}" for i, j in row.result.alignment or []) + "\n"

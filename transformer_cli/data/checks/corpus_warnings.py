@@ -24,7 +24,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.data.words import SEPARATOR, split_words
 from transformer_cli.errors import quoted
 
-SAMPLE = 2_000  # pairs of a split by which its languages are judged
+_SAMPLE = 2_000  # pairs of a split by which its languages are judged
 
 _SAME = {
     TextKind.parallel: ("training pairs have a source sentence of it", "with the same translation"),
@@ -73,7 +73,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     leaks = {split: Leak(split) for split in held}
     tags, key_of = config.all_tags, sentence_key(config)
     known = {split: _first_lines(text, tags, key_of) for split, text in held.items()}
-    sample, every, counted = ParallelText(), 1 + len(train) // SAMPLE, TrainingPairs()
+    sample, every, counted = ParallelText(), 1 + len(train) // _SAMPLE, TrainingPairs()
     labels: Counter[str] = Counter()
     for index, (line, target) in enumerate(train.each()):
         if index % every == 0:
@@ -90,7 +90,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     found = CorpusWarnings([leak for leak in leaks.values() if leak.n_pairs], n_read=list(train.text.sizes))
     if config.trained.translates:
         texts = {
-            f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // SAMPLE)) for split, text in held.items()
+            f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // _SAMPLE)) for split, text in held.items()
         }
         found.direction = list(_direction(sample, texts, config))
         found.direction += _tokenized({"data.train": sample, **texts})

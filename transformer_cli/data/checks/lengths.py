@@ -15,7 +15,7 @@ _LENGTHS_AT_A_TIME = 1 << 16
 WINDOW = 500  # pairs in a row whose lengths are correlated
 MIN_WINDOW = 200
 MAX_LAG = 3  # lines by which one side may have slipped
-ALIGNED = 0.5  # correlation of log lengths; 0.51 at least in sound text
+_ALIGNED = 0.5  # correlation of log lengths; 0.51 at least in sound text
 UNRELATED = 0.3  # 0.28 at most between unrelated sentences
 LAG_MARGIN = 0.2  # by which the correlation must be better elsewhere
 
@@ -101,7 +101,7 @@ def alignment_slips(source_lengths: Array, target_lengths: Array) -> list[tuple[
         source, target = np.log1p(source_lengths[around]), np.log1p(target_lengths[around])
         begin, stop = start - around.start, end - around.start
         aligned = _correlation(source, target, begin, stop, 0)
-        if aligned > ALIGNED:
+        if aligned > _ALIGNED:
             continue
         lags = range(-MAX_LAG, MAX_LAG + 1)
         best, lag = max((_correlation(source, target, begin, stop, lag), lag) for lag in lags)

@@ -21,7 +21,7 @@ from transformer_cli.data.normalization import canonical
 MIN_PROFILE = 200  # pairs; too few for a language profile otherwise
 SEPARABLE = 0.8  # share of pairs whose sides are classified as two languages: 98 % in real corpora, 50 % by chance
 MANY_COPIES = 0.05  # pairs with equal sides; 0.6 % in sound text
-MANY_SWAPPED = 0.01  # pairs of a sample whose sides are each classified as the other; none at all
+_MANY_SWAPPED = 0.01  # pairs of a sample whose sides are each classified as the other; none at all
 MANY_FOREIGN = 0.02  # lines that are clearly in the other language; 0.8 %
 CLEARLY = 0.3  # nats a trigram
 MANY_BY_CHANCE = 2  # pairs: whatever their share, so few say nothing of a corpus
@@ -85,7 +85,7 @@ def _languages(sample: ParallelText) -> Iterator[str]:
         )
         return
     for what, found, limit, todo in (
-        ("pairs have their sides exchanged", (source_scores < 0) & (target_scores > 0), MANY_SWAPPED, "Exchange them"),
+        ("pairs have their sides exchanged", (source_scores < 0) & (target_scores > 0), _MANY_SWAPPED, "Exchange them"),
         *(
             (f"{side} lines are in the {other} language", foreign, MANY_FOREIGN, "Drop the pairs")
             for side, other, foreign in _foreign(source_scores, target_scores)

@@ -47,7 +47,7 @@ FEW_PAIRS = 100  # in dev or test: BLEU of fewer moves by points at random
 
 MANY_OUTLIERS = 0.01  # in length ratio; 0.3 % of sound text; 2 % of a TED talk whose segments slipped by one
 
-MANY_SWAPPED = 0.002  # pairs whose sides are each classified as the other; none at all
+_MANY_SWAPPED = 0.002  # pairs whose sides are each classified as the other; none at all
 
 MANY_LEAKED_PAIRS = 0.01  # of dev or test that are training pairs too
 MANY_LEAKED_SOURCES = 0.2  # whose source sentence alone is; 15 % in short sentences that are translated twice
@@ -316,7 +316,7 @@ def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats,
         what = f"source and target are exchanged, compared with data.train ({len(swapped):,} {of} pairs)"
         section.error(excerpt.key, what, f"Exchange the two files of {excerpt.key}", DataError)
         return False
-    if len(swapped) > max(MANY_BY_CHANCE, MANY_SWAPPED * n):
+    if len(swapped) > max(MANY_BY_CHANCE, _MANY_SWAPPED * n):
         what = f"{len(swapped):,} {of} pairs have their sides exchanged: {excerpt.named(swapped)}"
         section.warn(excerpt.key, what, "Exchange the sides of those lines, or drop them")
     for side, other, lines in (("source", "target", foreign_source), ("target", "source", foreign_target)):

@@ -16,7 +16,7 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentencepiece_model import SPACE
 from transformer_cli.data.tokenizer import Tokenizer
 
-SAMPLE = 20_000  # lines of a side of dev or test
+_SAMPLE = 20_000  # lines of a side of dev or test
 MANY_UNKNOWN = 0.001  # of the tokens
 RARE = 5  # occurrences in the training text, below which an embedding is hardly trained
 MANY_LONG = 0.005  # of the source lines of dev or test
@@ -98,8 +98,8 @@ def _check_split(key: str, text: ParallelText, prepared: Prepared, config: Train
     section.figures[key] = {}
     fine: list[str] = []
     for name, tokenizer, lines in (
-        ("source", prepared.tokenizers.source, text.sources[:SAMPLE]),
-        ("target", prepared.tokenizers.target, text.targets[:SAMPLE]),
+        ("source", prepared.tokenizers.source, text.sources[:_SAMPLE]),
+        ("target", prepared.tokenizers.target, text.targets[:_SAMPLE]),
     ):
         sentences = tokenizer.encode(lines, as_written=True)
         figures = {"tokens_per_line": round(sum(map(len, sentences)) / max(1, len(lines)), 2)}
@@ -109,7 +109,7 @@ def _check_split(key: str, text: ParallelText, prepared: Prepared, config: Train
         if name == "source":
             fine += _check_long(side, config.decode.max_source_length or config.data.max_length - 1, section)
     if fine:
-        first = f"the first {SAMPLE:,} lines: " if len(text) > SAMPLE else ""
+        first = f"the first {_SAMPLE:,} lines: " if len(text) > _SAMPLE else ""
         section.ok(key, f"{first}{', '.join(fine)}")
 
 

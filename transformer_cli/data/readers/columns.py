@@ -25,7 +25,7 @@ _HEAD_BYTES = 1 << 16
 _SHOWN = 40  # characters of a column in an error
 _CORRECT = "Correct the line, or drop such lines with data.on_bad=skip"
 
-Row = Callable[[str], Pair | str]  # the pair of a line, source first, or what is wrong with the line and what to do
+_Row = Callable[[str], Pair | str]  # the pair of a line, source first, or what is wrong with the line and what to do
 
 
 @READERS.register("columns")
@@ -159,7 +159,7 @@ def _are_rows(lines: Sequence[bytes]) -> bool:
 # ---- Rows
 
 
-def _row_parser(config: DataConfig) -> Row:
+def _row_parser(config: DataConfig) -> _Row:
     if config.trained.text is TextKind.labelled_lines:
         return _labelled_columns(config.columns) if config.columns else _labelled
     columns = config.columns[::-1] if config.is_swapped else config.columns
@@ -227,7 +227,7 @@ def _labelled(line: str) -> Pair | str:
     return text, label.strip()
 
 
-def _labelled_columns(columns: Sequence[int]) -> Row:
+def _labelled_columns(columns: Sequence[int]) -> _Row:
     def parse(line: str) -> Pair | str:
         row = _selected(line, columns, columns)
         if isinstance(row, str):

@@ -28,7 +28,7 @@ class Choice:
     is_unsure: Tensor | None = None
 
 
-Choose = Callable[[SearchState, Tensor, Length, bool], Choice]  # state, log_p_RV, length, exact
+_Choose = Callable[[SearchState, Tensor, Length, bool], Choice]  # state, log_p_RV, length, exact
 
 
 def greedy_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
@@ -53,7 +53,7 @@ def likeliest(near_tie: float, state: SearchState, log_p_RV: Tensor, length: Len
 
 
 def advance_each(
-    choose: Choose,
+    choose: _Choose,
     scoring: Scoring,
     eos_id: int,
     state: SearchState,

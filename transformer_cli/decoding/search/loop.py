@@ -25,11 +25,11 @@ from transformer_cli.decoding.search.steps import Advance, SearchState, SearchSt
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.static_steps import StaticSteps
 
-Array = npt.NDArray[np.int64]
+_Array = npt.NDArray[np.int64]
 
 
 @dataclass
-class Step:
+class _Step:
     """The choices of one step."""
 
     sentence_indices: list[int]
@@ -42,7 +42,7 @@ class FinishedSentences:
     """Sentences that are done."""
 
     state: SearchState
-    n_tokens_B: Array
+    n_tokens_B: _Array
     live_score_BN: Tensor
 
     @classmethod
@@ -78,7 +78,7 @@ def run(
         static = request.cache if isinstance(request.cache, StaticSteps) else None
     max_lengths, indices = request.max_lengths_B.tolist(), list(range(len(request.max_lengths_B)))
     longest = max(max_lengths)
-    history: list[Step] = []
+    history: list[_Step] = []
     finished: list[FinishedSentences] = []
     while indices:
         if static is not None:
@@ -86,7 +86,7 @@ def run(
         for _ in range(min(every, longest - steps.n_taken)):
             steps.take() if static is None else static.take_step(steps)
             steps.n_taken += 1
-            history.append(Step(indices, *steps.choices(len(indices))))
+            history.append(_Step(indices, *steps.choices(len(indices))))
         done_at = read_done_at(steps)[: len(indices)]
         if request.cancelled is not None:
             cancelled = request.cancelled()
@@ -147,7 +147,7 @@ def compact(done: Sequence[bool]) -> tuple[list[int], list[int]]:
     return leaving, [next(movers) if done[b] else b for b in range(n_live)]
 
 
-def rank(request: SearchRequest[Any], steps: Sequence[Step], finished: FinishedSentences) -> list[list[Hypothesis]]:
+def rank(request: SearchRequest[Any], steps: Sequence[_Step], finished: FinishedSentences) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence: the finished ones, then the truncated ones, each kind by its score."""
     sentence_index_B, n_best = finished.state.sentence_index_B.numpy(), request.config.n_best
     found: list[list[Hypothesis]] = [[] for _ in sentence_index_B]
@@ -157,7 +157,7 @@ def rank(request: SearchRequest[Any], steps: Sequence[Step], finished: FinishedS
     near_ties = set(sentence_index_B[finished.state.is_near_tie_B.numpy()].tolist())
     for index, ranked in enumerate(found):
         if request.config.diversity_groups > 1:
-            ranked = distinct(ranked)
+            ranked = _distinct(ranked)
         if request.has_terms:
             constraints = request.constraints[index]
             known = automaton(list(dict.fromkeys(constraints.terms)))
@@ -178,7 +178,7 @@ def may_swap(one: Hypothesis, other: Hypothesis) -> bool:
 
 
 def hypotheses(
-    history: "StepHistory", sentence_index_B: Array, part: FinishedSentences
+    history: "StepHistory", sentence_index_B: _Array, part: FinishedSentences
 ) -> Iterator[list[list[Hypothesis]]]:
     """The finished hypotheses of each sentence; then those of each that are truncated."""
     n_live = part.live_score_BN.size(1)
@@ -203,7 +203,7 @@ def hypotheses(
         ]
 
 
-def distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+def _distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """The first of each set of equal hypotheses, which several groups may have found."""
     found: dict[tuple[bool, tuple[int, ...]], Hypothesis] = {}
     for hypothesis in hypotheses:
@@ -220,7 +220,7 @@ def with_unsatisfied(hypothesis: Hypothesis, constraints: Constraints, known: Au
 class StepHistory:
     """The tokens and backpointers of all steps, from which hypotheses are read."""
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[_Step]) -> None:
         # Copied to the host at once.
         self.ids_XN = torch.cat([step.ids_BN for step in steps]).cpu().numpy()  # X: the sentences of all steps in turn
         beams = [step.beam_BN for step in steps if step.beam_BN is not None]
@@ -231,7 +231,7 @@ class StepHistory:
             self.row_TB[t, step.sentence_indices] = np.arange(n_rows, n_rows + len(step.sentence_indices))
             n_rows += len(step.sentence_indices)
 
-    def trace(self, sentence_index_B: Array, n_tokens_BM: Array, last_BM: Array) -> Array:
+    def trace(self, sentence_index_B: _Array, n_tokens_BM: _Array, last_BM: _Array) -> _Array:
         """[B, M, T]: the tokens of hypotheses, each given by its index within its sentence after its last token."""
         beam_BM, length = last_BM, max(int(n_tokens_BM.max()), 0)
         ids_BMT = np.zeros((*beam_BM.shape, length), dtype=np.int64)

@@ -93,7 +93,7 @@ def compute_encodings(
     wavelengths: list[float] = []
     if isinstance(module, SinusoidalPositions):
         maps = sinusoidal_maps(module, length, width)
-        similarities = [similarity("", maps[0].values_LC)]
+        similarities = [_similarity("", maps[0].values_LC)]
         of_pairs = _wavelengths(width, tensor2tensor=module.tensor2tensor)
         pair_of = {dimension: column // 2 for column, dimension in enumerate(maps[0].dimensions)}
         wavelengths = [of_pairs[pair_of[dimension]] for dimension in range(width)]
@@ -105,7 +105,7 @@ def compute_encodings(
     else:
         tables = {name: module for name, module in modules.items() if isinstance(module, LearnedPositions)}
         maps = [learned_map(name, module, length) for name, module in tables.items()]
-        similarities = [similarity(map_.name, map_.values_LC) for map_ in maps]
+        similarities = [_similarity(map_.name, map_.values_LC) for map_ in maps]
     full_title = (
         f"{title}{': ' if title else ''}{kind.name}, {'d_k' if kind is Positions.rotary else 'd_model'} {width}"
     )
@@ -152,7 +152,7 @@ def learned_map(name: str, module: LearnedPositions, length: int) -> ColourMap:
     return ColourMap(name, True, ["learned"] * width, list(range(width)), values_LC)
 
 
-def similarity(name: str, vectors_LD: Tensor) -> Similarity:
+def _similarity(name: str, vectors_LD: Tensor) -> Similarity:
     """Dot products and cosines, computed in float64. A vector of zeros has cosine 0 with every other one."""
     x_LD = vectors_LD.double()
     unit_LD = nn.functional.normalize(x_LD, dim=1)

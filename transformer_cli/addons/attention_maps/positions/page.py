@@ -20,7 +20,7 @@ code.$theirs Both have the same numbers, in other columns: to a model that learn
 here is learned.</p>"""
 TENSOR2TENSOR = """ The θ are those of that code, too: they end at 1/10,000, which the formula does not quite
 reach."""
-ROTARY = """
+_ROTARY = """
 <p>Nothing is added to the embeddings. Each head turns every pair of dimensions (i, i + d_k/2) of its queries and keys
 by an angle of <i>p</i>·θ, which is a colour here, and colours go round as angles do. The first pair goes round in 6.3
 positions, the last in $last. Over these $length positions, $slow of $pairs pairs turn by less than a tenth of a circle.
@@ -73,7 +73,7 @@ def render(encodings: PositionEncodings) -> str:
 def _explanation(encodings: PositionEncodings) -> str:
     if encodings.kind is Positions.learned:
         return LEARNED
-    text = ROTARY if encodings.kind is Positions.rotary else SINUSOIDS
+    text = _ROTARY if encodings.kind is Positions.rotary else SINUSOIDS
     waves = sorted(set(encodings.wavelengths))
     slow = sum(encodings.length - 1 < wave / 10 for wave in waves)
     return Template(text).substitute(

@@ -23,7 +23,7 @@ BETWEEN = 0.85  # inches between panels, for the ticks of one and the title of t
 
 
 @dataclass(frozen=True)
-class Panel:
+class _Panel:
     title: str
     matrix_LC: Tensor
     low: float
@@ -83,18 +83,18 @@ def _ends(first: int, n_rows: int) -> tuple[float, float]:
     return first + n_rows - 0.5, first - 0.5
 
 
-def _map_panel(one: ColourMap, encodings: PositionEncodings) -> Panel:
+def _map_panel(one: ColourMap, encodings: PositionEncodings) -> _Panel:
     of_pairs = encodings.kind is Positions.rotary
     label = "pair of dimensions of each head" if of_pairs else "dimension"
     several = len(encodings.maps) > 1 and encodings.kind not in (Positions.rotary, Positions.learned)
     title = one.name + (" (the layout of this model)" if several and one.used else "")
     if one.name == "angle":
-        return Panel(f"{title}, modulo 2π", one.values_LC, 0, 2 * math.pi, CYCLIC, label, 0)
+        return _Panel(f"{title}, modulo 2π", one.values_LC, 0, 2 * math.pi, CYCLIC, label, 0)
     bound = 1.0 if one.functions[0] in ("sin", "cos") else _bound(one.values_LC)
-    return Panel(title or "learned", one.values_LC, -bound, bound, DIVERGING, label, 0)
+    return _Panel(title or "learned", one.values_LC, -bound, bound, DIVERGING, label, 0)
 
 
-def _similarity_panels(encodings: PositionEncodings) -> list[Panel]:
+def _similarity_panels(encodings: PositionEncodings) -> list[_Panel]:
     panels = []
     for one in encodings.similarities:
         named = f" ({one.name})" if one.name else ""
@@ -103,7 +103,7 @@ def _similarity_panels(encodings: PositionEncodings) -> list[Panel]:
             if matrix_LL is not None:
                 low, high = matrix_LL.min().item(), matrix_LL.max().item()
                 title = title if one.dot_LL is None else f"{title} of each two positions{named}"
-                panels.append(Panel(title, matrix_LL, low, high, SEQUENTIAL, "position", encodings.first))
+                panels.append(_Panel(title, matrix_LL, low, high, SEQUENTIAL, "position", encodings.first))
     return panels
 
 

@@ -28,12 +28,12 @@ CHOICES = {
     "tag_handling": ("html", "xml"),
     "tag_handling_version": ("v1", "v2"),
 }
-SWITCHES = ("preserve_formatting", "outline_detection", "show_billed_characters", "enable_beta_languages")
+_SWITCHES = ("preserve_formatting", "outline_detection", "show_billed_characters", "enable_beta_languages")
 # A line end between two lines that are not blank, with the white space around it.
 _WITHIN_PARAGRAPH = re.compile(r"(?<=\S)[^\S\r\n]*(?:\r\n|\r|\n)[^\S\r\n]*(?=\S)")
 _FILLED = re.compile(r"<(?P<name>[^\s<>/!?][^\s<>/]*)(?:\s[^<>]*)?(?<!/)>(?!</(?i:(?P=name))\s*>)")  # tags with content
 # A model cannot do these, and the translation would not be what was asked for.
-REFUSED = (
+_REFUSED = (
     "glossary_id",
     "glossary_ids",
     "style_id",
@@ -145,7 +145,7 @@ def _check_languages(server: Server, source: str | None, target: str) -> None:
 
 def _options(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, bool]]:
     """The choices that are made, None where none is, and the switches. Raises RequestError 400 for others."""
-    for name in REFUSED:
+    for name in _REFUSED:
         if values.get(name):
             raise RequestError(400, f"{name}: not on this server. Leave it out")
     chosen: dict[str, str | None] = {}
@@ -155,7 +155,7 @@ def _options(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, b
         if value is not None and value not in known:
             raise RequestError(400, f"{name}: {reprlib.repr(value)} is not taken. Choose one of {', '.join(known)}")
         chosen[name] = value
-    return chosen, {name: switch_of(values.get(name), name) for name in SWITCHES}
+    return chosen, {name: switch_of(values.get(name), name) for name in _SWITCHES}
 
 
 def _request_options(chosen: dict[str, str | None], texts: list[str]) -> tuple[RequestOptions, list[str]]:

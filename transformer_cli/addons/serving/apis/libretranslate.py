@@ -24,7 +24,7 @@ from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.languages import names_of, written
 
 PATHS = ("/translate", "/translate_file", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
-FORMATS = ("text", "html")
+_FORMATS = ("text", "html")
 KEPT_SECONDS = 600  # of a translated file
 KEPT_BODIES = 20  # times the largest body that a request may have: what all translated files may take
 BOM_TEXT = "\ufeff"
@@ -184,7 +184,7 @@ def _language(fields: Fields, name: str) -> str | None:
 def _format(fields: Fields) -> str:
     value = given(fields.values.get("format"))
     value = "text" if value is None else value
-    if value not in FORMATS:
+    if value not in _FORMATS:
         raise RequestError(400, f"format: {reprlib.repr(value)} is neither text nor html")
     return str(value)
 
@@ -245,7 +245,7 @@ def _spec() -> dict[str, Any]:
         "q": text_or_list,
         "source": {"type": "string", "description": "code of a language, or auto"},
         "target": {"type": "string", "description": "code of a language"},
-        "format": {"type": "string", "enum": list(FORMATS), "default": "text"},
+        "format": {"type": "string", "enum": list(_FORMATS), "default": "text"},
         "alternatives": {"type": "integer", "minimum": 0, "default": 0},
         "api_key": {"type": "string"},
     }

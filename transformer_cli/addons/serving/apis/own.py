@@ -18,7 +18,7 @@ from transformer_cli.decoding.results import Candidate
 from transformer_cli.errors import quoted
 from transformer_cli.languages import language_name
 
-SWITCHES = ("alignments", "token_scores", "retry", "placeholders")
+_SWITCHES = ("alignments", "token_scores", "retry", "placeholders")
 
 
 def routes(server: Server) -> list[Route]:
@@ -65,7 +65,7 @@ def routes(server: Server) -> list[Route]:
 def request_options(body: dict[str, Any]) -> RequestOptions:
     """The options of a request, which are its keys other than texts and languages. Raises RequestError 400."""
     switches = {}
-    for name in SWITCHES:
+    for name in _SWITCHES:
         value = body.pop(name, False)
         if not isinstance(value, bool):
             raise RequestError(400, f"{name}: {quoted(str(value))} is neither true nor false")
@@ -73,7 +73,7 @@ def request_options(body: dict[str, Any]) -> RequestOptions:
     terms, prefix, tag, form = (body.pop(name, None) for name in ("terms", "prefix", "tag", "format"))
     known = set(decode_keys())
     if unknown := [name for name in body if name not in known]:
-        names = ", ".join(sorted({"text", "source", "target", "format", "terms", "prefix", "tag", *SWITCHES, *known}))
+        names = ", ".join(sorted({"text", "source", "target", "format", "terms", "prefix", "tag", *_SWITCHES, *known}))
         raise RequestError(400, f"{quoted(unknown[0])}: no key of this request. There are {names}")
     return RequestOptions(
         decode=body,
