@@ -656,9 +656,9 @@ def fill_blocks(page: str, texts: dict[str, str]) -> str:
 def pictures(walk: Walk) -> dict[str, bytes]:
     """Name of a file → SVG. Nothing else here needs matplotlib."""
     from transformer_cli.addons.attention_maps.heatmaps import render_heat_map
-    from transformer_cli.addons.attention_maps.maps import SIDES, compute_attention_maps
+    from transformer_cli.addons.attention_maps.maps import LABEL_SIDES, compute_attention_maps
 
-    kinds = {kind.name: kind for kind in SIDES}
+    kinds = {kind.name: kind for kind in LABEL_SIDES}
     ids = walk.source_ids[:-1], walk.written_ids[:-1]
     maps = compute_attention_maps(walk.model, walk.tokenizers, *ids, name="the model of this page")
     return {

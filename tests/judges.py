@@ -10,7 +10,7 @@ import torch
 
 from tests.conftest import ROOT
 from transformer_cli.addons.interop.foreign import Imported
-from transformer_cli.addons.interop.verify import CPU, log_probs, rows
+from transformer_cli.addons.interop.verify import CPU, log_probs, padded_ids
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.inference.incremental import TransformerDecoder
@@ -84,7 +84,7 @@ def translations(
     torch.set_num_threads(1)
     kind = "beam" if beam_size > 1 else "greedy"
     config = DecodeConfig(search=kind, beam_size=beam_size, length_penalty=0, min_length=min_length)
-    source_BS = rows([[*ids, *source.end_ids] for ids in source.encode(sources)], source.pad_id)
+    source_BS = padded_ids([[*ids, *source.end_ids] for ids in source.encode(sources)], source.pad_id)
     decoder = TransformerDecoder(transformer)
     with torch.inference_mode():
         cache = decoder.start(source_BS, beam_size=beam_size, max_length=LONGEST)

@@ -13,7 +13,7 @@ from tests.each import each
 from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, TokenizerConfig
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import encoding
-from transformer_cli.data.augment import Augmenter, draw, noise, placeholder
+from transformer_cli.data.augment import Augmenter, draw_bits, noise, placeholder
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.noise import (
@@ -227,7 +227,7 @@ def test_words_in_placeholders_are_whole_words_of_the_corpus_and_pieces_that_it_
 
 
 def test_the_share_of_changed_pairs_is_the_rate_whatever_the_kind() -> None:
-    drawn = draw(np.arange(50_000), seed=1, epoch=3)
+    drawn = draw_bits(np.arange(50_000), seed=1, epoch=3)
     assert drawn.shape == (len(AUGMENTATIONS) + 1, 50_000)
     shares = ((drawn >> np.uint64(11)) * 2.0**-53 < 0.07).mean(axis=1)
     assert np.allclose(shares, 0.07, atol=4 * (0.07 * 0.93 / 50_000) ** 0.5)  # four standard deviations

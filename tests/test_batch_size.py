@@ -25,7 +25,7 @@ from transformer_cli.training.batch_size import (
     fits,
     fitting_batch_size,
     fitting_compiled,
-    largest,
+    largest_fitting,
     useful,
 )
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -62,7 +62,7 @@ def test_the_largest_that_fits_with_room_is_found_in_a_few_trials(
     monkeypatch: pytest.MonkeyPatch, trial: DryRun, limit: int
 ) -> None:
     tried = limit_memory(monkeypatch, limit)
-    found = largest(trial, 1_000_000)
+    found = largest_fitting(trial, 1_000_000)
     assert found <= limit / ROOM
     assert found >= limit / ROOM * 15 / 16 - 20  # tokens of the longest sentence, by which batches grow
     assert len(tried) <= 2 * 2 * 16
@@ -71,21 +71,21 @@ def test_the_largest_that_fits_with_room_is_found_in_a_few_trials(
 
 def test_no_more_than_there_is_use_for(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     tried = limit_memory(monkeypatch, 10**9)
-    assert largest(trial, 3000) == 3000
+    assert largest_fitting(trial, 3000) == 3000
     assert max(tried) <= ROOM * 3000
-    assert largest(trial, 40) == 40
+    assert largest_fitting(trial, 40) == 40
 
 
 @pytest.mark.slow
 def test_where_nothing_fits_the_smallest_is_left_to_be_cut(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     limit_memory(monkeypatch, 0)
-    assert largest(trial, 10_000) == SMALLEST
+    assert largest_fitting(trial, 10_000) == SMALLEST
 
 
 @pytest.mark.slow
 def test_a_batch_has_to_fit_beside_the_gradients_of_another(monkeypatch: pytest.MonkeyPatch, trial: DryRun) -> None:
     limit_memory(monkeypatch, 5000, gradients=2000)
-    assert 3000 / ROOM * 15 / 16 - 20 <= largest(trial, 10_000) <= 3000 / ROOM
+    assert 3000 / ROOM * 15 / 16 - 20 <= largest_fitting(trial, 10_000) <= 3000 / ROOM
 
 
 def test_an_error_of_another_kind_is_not_taken_for_a_full_memory(

@@ -16,8 +16,8 @@ from tests.conftest import slow
 from tests.toy_bench import CPU, TOY, config
 from transformer_cli.addons.benchmarks import machine, matmuls, parts, tfm_training
 from transformer_cli.addons.benchmarks.keys import BenchConfig, BenchSubject
-from transformer_cli.addons.benchmarks.matmuls import flops, projections
-from transformer_cli.addons.benchmarks.reference import check, check_model, gradient_errors
+from transformer_cli.addons.benchmarks.matmuls import count_projections, flops
+from transformer_cli.addons.benchmarks.reference import check_error, check_with_reference, gradient_errors
 from transformer_cli.addons.benchmarks.report import WIDTH
 from transformer_cli.addons.benchmarks.run_bench import BENCHES
 from transformer_cli.addons.benchmarks.startup import overrides_of
@@ -67,7 +67,7 @@ def test_short_calls_are_repeated_within_a_round() -> None:
 
 def test_the_products_of_base_are_those_counted_by_hand() -> None:
     base: BenchConfig = load_config("bench", ["subject=train", "model=base", "data.tokenizer.vocab_size=37000"])
-    found = flops(projections(skeleton(base, vocab_size=37_000), n_source=1, n_target=1))
+    found = flops(count_projections(skeleton(base, vocab_size=37_000), n_source=1, n_target=1))
     d, ff = 512, 2048
     per_source = 6 * (4 * d * d + 2 * d * ff) + 6 * 2 * d * d  # the encoder, and keys and values of it
     per_target = 6 * (4 * d * d + 2 * d * d + 2 * d * ff) + d * 37_000
@@ -78,8 +78,8 @@ def test_the_products_of_base_are_those_counted_by_hand() -> None:
 def test_source_and_target_tokens_count_where_they_are() -> None:
     model = skeleton(config(), vocab_size=50)
     d, ff = 16, 32
-    assert flops(projections(model, n_source=1, n_target=0)) == 6 * (4 * d * d + 2 * d * ff + 2 * d * d)
-    assert flops(projections(model, n_source=0, n_target=1)) == 6 * (6 * d * d + 2 * d * ff + d * 50)
+    assert flops(count_projections(model, n_source=1, n_target=0)) == 6 * (4 * d * d + 2 * d * ff + 2 * d * d)
+    assert flops(count_projections(model, n_source=0, n_target=1)) == 6 * (6 * d * d + 2 * d * ff + d * 50)
 
 
 def test_a_summary_counts_only_real_tokens() -> None:
@@ -123,7 +123,7 @@ def trained() -> Iterator[Callable[..., tfm_training.TfmTraining]]:
 
 
 def check_of(trainer: tfm_training.TfmTraining) -> None:
-    check_model(trainer.run.trainer, trainer.batches(1)[0], trainer.config, trainer.prepared.tokenizers)
+    check_with_reference(trainer.run.trainer, trainer.batches(1)[0], trainer.config, trainer.prepared.tokenizers)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_the_error_of_a_gradient_is_that_of_its_worst_part() -> None:
     whole, errors = gradient_errors(found, expected)
     assert whole == pytest.approx((0.5**2 + 0.1**2) ** 0.5 / 25.25**0.5)
     assert errors == {"large": pytest.approx(0.1), "small": pytest.approx(0.2)}
-    check("x", errors["large"], 0.11)
+    check_error("x", errors["large"], 0.11)
     with pytest.raises(EnvironmentFault, match="nan"):
-        check("x", float("nan"), 0.1)
+        check_error("x", float("nan"), 0.1)
 
 
 @pytest.mark.parametrize("part", ["loss", "attention"])

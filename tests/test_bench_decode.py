@@ -24,20 +24,20 @@ from transformer_cli.addons.benchmarks.decoders import (
     DEFAULT,
     HUGGING_FACE,
     TFM,
+    BenchmarkEngine,
     CallTimer,
-    Engine,
     RequestHandler,
     TfmEngine,
     batches_by_tokens,
-    by_length,
     engine,
     for_search,
+    longest_first,
 )
 from transformer_cli.addons.benchmarks.decoding import check_translations, similarity
 from transformer_cli.addons.benchmarks.decoding_rounds import (
     FIXED_LENGTH,
+    BenchmarkText,
     MatrixProducts,
-    Text,
     count_likelier,
     group_sizes,
     sample_evenly,
@@ -85,7 +85,7 @@ def toy_config(*overrides: str) -> BenchConfig:
     return loaded
 
 
-def made(name: str, model: ModelFile | None = None, *, extra: int = EXTRA) -> Engine:
+def made(name: str, model: ModelFile | None = None, *, extra: int = EXTRA) -> BenchmarkEngine:
     if name in PACKAGES:
         pytest.importorskip(PACKAGES[name])
     return engine(name, model or toy_model(), DecodeConfig(max_extra_length=extra), device=CPU, threads=2)
@@ -210,7 +210,7 @@ def test_the_call_timer_restores_the_decoder_after_an_error() -> None:
 
 def test_batches_by_tokens_hold_every_sentence_once() -> None:
     rows = toy_rows()
-    batches = batches_by_tokens(by_length(rows), rows, 40)
+    batches = batches_by_tokens(longest_first(rows), rows, 40)
     assert sorted(i for batch in batches for i in batch) == list(range(len(rows)))
     for batch in batches:
         longest = max(len(rows[i]) for i in batch)
@@ -254,7 +254,7 @@ def test_the_likelier_translation_is_counted_only_where_two_differ() -> None:
         def request(self, request: str) -> dict[str, Any]:
             return {"found": [-float(sum(ids)) for ids in json.loads(request)["translations"]]}
 
-    text = Text(["a", "b", "c"], [[1], [2], [3]])
+    text = BenchmarkText(["a", "b", "c"], [[1], [2], [3]])
     assert count_likelier(FixedScores(), text, [[5], [6], [7]], [[5], [9], [1]]) == (1, 2)  # type: ignore[arg-type]
 
 
@@ -267,11 +267,11 @@ def check_with(change: Callable[[list[list[int]]], list[list[int]]], *, is_rando
             return change(super().decode(rows, beam_size=beam_size, preset=preset))
 
     class In(InProcessWorker):
-        def __init__(self, engine: Engine) -> None:
+        def __init__(self, engine: BenchmarkEngine) -> None:
             self.handler = RequestHandler(engine, CPU)
 
     right, wrong = (kind(toy_model(), DecodeConfig(max_extra_length=EXTRA), device=CPU) for kind in (TfmEngine, Wrong))
-    text = Text(LINES, toy_rows(), is_random=is_random)
+    text = BenchmarkText(LINES, toy_rows(), is_random=is_random)
     check_translations({TFM: In(right), CT2: In(wrong)}, text)  # type: ignore[dict-item]
 
 

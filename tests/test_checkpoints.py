@@ -272,7 +272,7 @@ def test_a_read_error_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_checkpoint_of_a_newer_format_asks_for_an_upgrade(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transformer_cli.training.checkpoints.FORMAT", 2)
+    monkeypatch.setattr("transformer_cli.training.checkpoints.CHECKPOINT_FORMAT", 2)
     store = store_with(tmp_path, 1)
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match=r"needs tfm >= 0\.1\.0"):

@@ -20,7 +20,7 @@ from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.inference.encode import Reader, ask_each
+from transformer_cli.inference.encode import LineEncoder, ask_each
 from transformer_cli.models.layouts import PackedLayout, PaddedLayout
 from transformer_cli.models.pooling import pool
 from transformer_cli.training.initialisation import Initial, initial_weights, with_initial_sizes
@@ -166,9 +166,9 @@ def test_only_a_classifier_has_a_convolution_and_the_largest_of_each_column(name
         ModelConfig(name=name, pooling=Pooling.max)
 
 
-def reader(pooling: Pooling = Pooling.mean, *, batch_tokens: int = 4096, max_length: int = 12) -> Reader:
+def reader(pooling: Pooling = Pooling.mean, *, batch_tokens: int = 4096, max_length: int = 12) -> LineEncoder:
     model = random_model(replace(SIZES, pooling=pooling), max_length=max_length)
-    return Reader(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=batch_tokens)
+    return LineEncoder(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=batch_tokens)
 
 
 @pytest.mark.parametrize("pooling", [Pooling.mean, slow(Pooling.first)])

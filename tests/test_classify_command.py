@@ -18,13 +18,13 @@ from tests.toy_classifier import LABELS, OVERRIDES, SIZES, random_model, table, 
 from tests.toy_run import train
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.keys import ClassifyConfig
-from transformer_cli.addons.classification.run_classify import text_of
-from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter
+from transformer_cli.addons.classification.run_classify import response_text
+from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
-from transformer_cli.inference.encode import Reader
+from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.models.file import read_model
 
 CPU = torch.device("cpu")
@@ -162,10 +162,10 @@ def _metrics(folder: Path) -> list[dict[str, Any]]:
 # ---- Lines
 
 
-def encoded(data: bytes) -> list[Encoded]:
+def encoded(data: bytes) -> list[EncodedLine]:
     """The lines of `data` with a random classifier's outputs."""
-    model, rows = random_model(), list[Encoded]()
-    reader = Reader(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=100)
+    model, rows = random_model(), list[EncodedLine]()
+    reader = LineEncoder(model.build_as(Classifier, CPU), model, device=CPU, batch_tokens=100)
     source = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
     EncoderFilter(reader, rows.extend, None, strict=False).process_stream(source)
     return rows
@@ -178,7 +178,7 @@ PIECES = [b"a", b"H", b" ", b"\n", b"\r", b"\r\n", b"\xe2\x80\xa8", b"\xc2\x85",
 @given((st.binary(max_size=60) | st.lists(st.sampled_from(PIECES)).map(b"".join)).filter(is_text))
 def test_as_many_lines_come_out_as_went_in_for_any_bytes(data: bytes) -> None:
     rows = encoded(data)
-    out = "".join(text_of(row, labels=LABELS, config=ClassifyConfig()) for row in rows)
+    out = "".join(response_text(row, labels=LABELS, config=ClassifyConfig()) for row in rows)
     assert out.count("\n") == data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
     assert [row.line.number for row in rows] == list(range(1, len(rows) + 1))
     assert set(out.split("\n")) <= {*LABELS, ""}

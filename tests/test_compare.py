@@ -171,7 +171,7 @@ def test_the_table_marks_what_is_significant(folder: Path) -> None:
     page.write_text("old")
     ran = run(["compare", "a.en", "b.en", "worse.en", "--reference", "r0.en", "--json", "samples=100"], folder)
     assert (ran.code, page.read_text()) == (0, "old")
-    from transformer_cli.addons.comparison.report import text_lines
+    from transformer_cli.addons.comparison.report import comparison_lines
     from transformer_cli.addons.comparison.results import Comparison, System
     from transformer_cli.evaluation.significance import MetricComparison, PairedResult, SystemScore
 
@@ -179,7 +179,7 @@ def test_the_table_marks_what_is_significant(folder: Path) -> None:
     scores = [SystemScore(30, 30.1, 1.0), SystemScore(31.5, 31.4, 1.1), SystemScore(29.8, 29.9, 0.9)]
     metric = MetricComparison("BLEU", "tok:13a", True, scores, results)
     systems = [System(name, name, "translations", [name]) for name in "abc"]
-    lines = text_lines(Comparison("test", 1, 1, systems, [metric], "BLEU"))
+    lines = comparison_lines(Comparison("test", 1, 1, systems, [metric], "BLEU"))
     assert lines[4].split() == ["b", "31.50", "(31.40", "±", "1.10)", "+1.50", "0.0100", "0.0020", "*"]
     assert lines[5].split()[-1] == "0.5000"
 

@@ -14,7 +14,7 @@ from transformer_cli.addons.comparison import compare_models
 from transformer_cli.addons.comparison.breakdowns import Frequencies, by_frequency, by_length
 from transformer_cli.addons.comparison.groups import compare_groups, config_differences, find_groups, welch_p_value
 from transformer_cli.addons.comparison.measure import _counts
-from transformer_cli.addons.comparison.runs import flat, read_curves
+from transformer_cli.addons.comparison.runs import flat_text, read_curves
 from transformer_cli.addons.comparison.systems import is_model, short_names
 from transformer_cli.evaluation.metrics import (
     METRICS,
@@ -114,7 +114,9 @@ def test_a_copy_of_a_run_is_no_other_run() -> None:
 
 
 def test_differences_of_configs_name_each_value() -> None:
-    (found,) = config_differences([flat({"a": {"b": 1}, "name": "x"}), None, flat({"a": {"b": [2]}, "name": "y"})])
+    (found,) = config_differences(
+        [flat_text({"a": {"b": 1}, "name": "x"}), None, flat_text({"a": {"b": [2]}, "name": "y"})]
+    )
     assert (found.key, found.values) == ("a.b", ["1", None, "[2]"])
 
 
@@ -228,7 +230,7 @@ def test_words_are_counted_in_a_part_of_a_large_training_text(
     n_lines: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compare_models, "MOST_LINES", 10)
-    monkeypatch.setattr(compare_models, "training_text", lambda model: SimpleNamespace(train=range(n_lines)))
+    monkeypatch.setattr(compare_models, "prepared_corpus", lambda model: SimpleNamespace(train=range(n_lines)))
     model = SimpleNamespace(is_run=False, run_dir=None, name="m")
     assert compare_models.background_of([None, model]).training_text == name  # type: ignore[list-item]
 

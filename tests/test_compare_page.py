@@ -15,8 +15,8 @@ from tests.toy_comparison import NAMES, toy_comparison
 from transformer_cli.addons.comparison.charts import line_chart, ticks
 from transformer_cli.addons.comparison.page import render
 from transformer_cli.addons.comparison.results import Comparison, Curve, GroupComparison, Sentence
-from transformer_cli.addons.comparison.verdicts import Finding, system_verdict
-from transformer_cli.addons.comparison.word_diff import Mark, mark_differences, split_words
+from transformer_cli.addons.comparison.verdicts import VerdictKind, system_verdict
+from transformer_cli.addons.comparison.word_diff import Mark, mark_differences, words_and_blanks
 from transformer_cli.evaluation.significance import PairedResult
 
 HOSTILE = (
@@ -216,7 +216,7 @@ def test_equal_translations_are_not_called_a_difference() -> None:
     same = [dataclasses.replace(one, translations=["a", "b"]) for one in comparison.systems]
     comparison = dataclasses.replace(comparison, systems=same)
     assert headline(comparison) == "deep/1 and base/1 gave the same translations"
-    assert system_verdict(comparison, comparison.metrics[0], 1).finding is Finding.same
+    assert system_verdict(comparison, comparison.metrics[0], 1).finding is VerdictKind.same
 
 
 def test_several_systems_are_counted() -> None:
@@ -302,7 +302,7 @@ def test_words_in_a_reference_are_told_from_others_as_often_as_it_has_them() -> 
     ],
 )
 def test_words_are_cut_as_the_script_writes_them(text: str, words: list[str]) -> None:
-    assert split_words(text) == words
+    assert words_and_blanks(text) == words
 
 
 @each("low, high", [(0, 4000), (1.9, 3.6), (33.1, 33.1), (0, 0), (-5, 7), (0.81, 0.8104)])

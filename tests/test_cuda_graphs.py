@@ -34,14 +34,14 @@ from transformer_cli.inference.cuda_graphs import (
     CudaGraphDecoder,
     Shape,
     StaticBuffers,
-    Step,
+    StepFunction,
     can_capture,
     cuda_graph_capture,
     rounded_up,
     smaller,
 )
 from transformer_cli.inference.kv_cache import MAX_BEAM_GROUP, StaticCache
-from transformer_cli.inference.static_steps import Program
+from transformer_cli.inference.static_steps import StaticProgram
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 
 BEAM: dict[str, Any] = {"beam_size": 4, "n_best": 3}
@@ -56,7 +56,7 @@ class Capturer:
         self.n_captured = self.n_replayed = 0
         self.constants: list[Tensor] = []  # that the kernels read or write, the model's aside
 
-    def __call__(self, step: Step) -> Step:
+    def __call__(self, step: StepFunction) -> StepFunction:
         self.n_captured += 1
         kernels = make_fx(lambda: step())()  # takes the step
         names = {str(node.target) for node in kernels.graph.nodes if node.op == "get_attr"}
@@ -309,7 +309,7 @@ def test_a_gpu_replays_whole_steps_without_waiting(search: dict[str, Any], monke
     assert all(static.programs for static in decoder_of(translator).buffers.values())
     take_step = CudaGraphCache.take_step
 
-    def watched(cache: CudaGraphCache, program: Program) -> None:
+    def watched(cache: CudaGraphCache, program: StaticProgram) -> None:
         torch.cuda.set_sync_debug_mode("error")
         try:
             take_step(cache, program)

@@ -195,7 +195,7 @@ def test_ctranslate2_computes_in_the_precision_or_names_one_that_it_has(tmp_path
     pytest.importorskip("ctranslate2")
     path = tmp_path / "model.safetensors"
     write_model(path, model_file(norm=Norm.pre))
-    exported = conversions.converted(path)
+    exported = conversions.conversion_of(path)
 
     def engine(precision: DecodePrecision) -> CTranslate2Engine:
         return CTranslate2Engine(

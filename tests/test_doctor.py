@@ -27,7 +27,7 @@ from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.checks import lengths as checks_lengths
 from transformer_cli.data.checks import text as text_checks
-from transformer_cli.data.checks.findings import Finding, Level, Report
+from transformer_cli.data.checks.findings import CheckReport, Finding, Level
 from transformer_cli.data.checks.lengths import LengthRatio, alignment_slips, length_outliers
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.checks.text import check_text
@@ -37,7 +37,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.errors import ConfigError
 from transformer_cli.training import dry_run as trial
-from transformer_cli.training.dry_run import DryRun, Shape, batch_of, check_training, duration, worst_shapes
+from transformer_cli.training.dry_run import BatchShape, DryRun, batch_of, check_training, duration, worst_shapes
 
 Pairs = list[tuple[str, str]]
 
@@ -74,23 +74,23 @@ def write(folder: Path, languages: tuple[str, str] = ("en", "fr"), **splits: Pai
     return arguments
 
 
-def examined(folder: Path, **splits: Pairs) -> Report:
+def examined(folder: Path, **splits: Pairs) -> CheckReport:
     """What the checks of text and vocabulary say of the splits."""
     return report_on(load_config("doctor", write(folder, **splits)))
 
 
-def report_on(config: DoctorConfig) -> Report:
-    report, prepared = Report(), prepare(config.data)
+def report_on(config: DoctorConfig) -> CheckReport:
+    report, prepared = CheckReport(), prepare(config.data)
     check_text(config.data, prepared, report.section("text"))
     check_tokenizer(config, prepared, report.section("vocabulary"))
     return report
 
 
-def bad(report: Report) -> list[Finding]:
+def bad(report: CheckReport) -> list[Finding]:
     return [finding for finding in report.findings() if finding.level is not Level.ok]
 
 
-def only(report: Report) -> Finding:
+def only(report: CheckReport) -> Finding:
     (finding,) = bad(report)
     return finding
 
@@ -337,7 +337,7 @@ def test_no_batch_of_any_corpus_is_larger_than_the_worst_shapes(
 
 def test_a_batch_of_a_shape_is_full_of_real_tokens_on_both_sides() -> None:
     corpus, tokenizers = toy_run.prepared().train, toy_run.tokenizers()
-    batch = batch_of(Shape(rows=90, length=13), corpus, tokenizers)
+    batch = batch_of(BatchShape(rows=90, length=13), corpus, tokenizers)
     assert batch.runs == [(90, 13, 13)]
     assert batch.n_target_tokens == 90 * 13
     assert {target[-1] for _, target in batch.pairs()} == {tokenizers.target.eos_id}
@@ -355,7 +355,7 @@ def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[
 
 
 def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_shape(self: DryRun, shape: Shape) -> float:
+    def run_shape(self: DryRun, shape: BatchShape) -> float:
         if shape.tokens > 100:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory")
         return 0.1
@@ -407,7 +407,7 @@ def test_a_loss_that_is_no_number_is_an_error_of_its_own_kind() -> None:
     model = replace(toy_run.MODEL, norm=toy_run.Norm.post)
     config = toy_run.config(model=model, schedule=schedule)
     prepared = toy_run.prepared()
-    report = Report()
+    report = CheckReport()
     attempt = DryRun(config, prepared, toy_run.CPU)
     with torch.no_grad():
         next(attempt.trainer.model.parameters()).fill_(float("inf"))
@@ -421,19 +421,19 @@ def test_a_loss_that_is_no_number_is_an_error_of_its_own_kind() -> None:
     assert error.todo == "Lower schedule.lr, or set train.clip_norm"
 
 
-def trained_report(**train: int) -> Report:
+def trained_report(**train: int) -> CheckReport:
     return report_of_training(toy_run.config(**train))
 
 
-def report_of_training(config: toy_run.TrainConfig) -> Report:
-    report, prepared = Report(), toy_run.prepared()
+def report_of_training(config: toy_run.TrainConfig) -> CheckReport:
+    report, prepared = CheckReport(), toy_run.prepared()
     check_training(config, prepared, toy_run.CPU, report.section("training"))
     return report
 
 
 def test_the_estimate_is_the_arithmetic_of_its_figures() -> None:
     config = toy_run.config(max_steps=1000)
-    report, prepared = Report(), toy_run.prepared()
+    report, prepared = CheckReport(), toy_run.prepared()
     check_training(config, prepared, toy_run.CPU, report.section("training"))
     figures = report.figures["training"]
     assert figures["total_seconds"] == pytest.approx(1000 * figures["seconds_per_update"])
@@ -520,7 +520,7 @@ def test_what_keeps_the_report_from_being_made_is_one_line(
 
 
 def test_a_finding_is_one_line_in_a_pipe_and_wrapped_in_a_terminal() -> None:
-    report = Report()
+    report = CheckReport()
     report.section("text").warn("data.dev", "word " * 40 + "end", "Do this")
     assert len(list(report.lines(None))) == 3
     wrapped = list(report.lines(80))
@@ -594,7 +594,7 @@ def test_real_text_gives_no_false_alarm_and_each_fault_in_it_is_found(
     arguments = write(tmp_path, (source, target), **splits)
     config = load_config("doctor", [*arguments, "data.tokenizer.vocab_size=4000"])
     prepared: Prepared = prepare(config.data)
-    report = Report()
+    report = CheckReport()
     check_text(config.data, prepared, report.section("text"))
     figures(f"doctor: pairs of {name} whose sides look like two languages", str(report.figures["text"]["told_apart"]))
     assert bad(report) == []
@@ -602,6 +602,6 @@ def test_real_text_gives_no_false_alarm_and_each_fault_in_it_is_found(
         text = splits["train"][:500] if fault == "are in data.train" else splits["dev"]
         sources, targets = zip(*break_(text), strict=True)
         broken = replace(prepared, dev=replace(prepared.dev, sources=list(sources), targets=list(targets)))
-        report = Report()
+        report = CheckReport()
         check_text(config.data, broken, report.section("text"))
         assert fault in next(finding.what for finding in bad(report) if finding.where == "data.dev")

@@ -21,7 +21,7 @@ from transformer_cli.decoding import search as searches
 from transformer_cli.decoding.engine import Capabilities, check_supported
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.search import SEARCHES, Hypothesis, SearchMethod, SearchRequest
-from transformer_cli.decoding.search.registry import register
+from transformer_cli.decoding.search.registry import register_search
 from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
@@ -102,7 +102,7 @@ def test_a_registered_search_needs_no_other_change(monkeypatch: pytest.MonkeyPat
         one = replace(request, config=replace(request.config, search="greedy", beam_size=1))
         return [[replace(h, ids=h.ids[:1]) for h in found] for found in searches.SEARCHES["greedy"](one)]
 
-    register(SearchMethod("short", short))
+    register_search(SearchMethod("short", short))
     greedy = translator_of(toy_tokenizer(), search="greedy", beam_size=1).translate(LINES)
     found = translator_of(toy_tokenizer(), search="short", beam_size=1).translate(LINES)
     assert [result.text for result in found] != [result.text for result in greedy]
@@ -113,34 +113,34 @@ def test_a_registered_search_needs_no_other_change(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_model_is_converted_once_and_anew_after_a_change(model_path: Path) -> None:
-    first = conversions.converted(model_path)
+    first = conversions.conversion_of(model_path)
     before = (first.directory / "model.bin").stat().st_mtime_ns
-    assert conversions.converted(model_path).directory == first.directory
+    assert conversions.conversion_of(model_path).directory == first.directory
     assert (first.directory / "model.bin").stat().st_mtime_ns == before
     assert conversions_of(model_path) == [first.directory.name]
     write_model(model_path, replace(read_model(model_path), step=7))
-    second = conversions.converted(model_path)
+    second = conversions.conversion_of(model_path)
     assert second.directory != first.directory
     assert conversions_of(model_path) == [second.directory.name], "the conversion of the old model is removed"
 
 
 def test_a_conversion_whose_record_is_damaged_is_left_alone(model_path: Path) -> None:
-    (first := conversions.converted(model_path).directory / EXPORT_FILE).write_text("{")
+    (first := conversions.conversion_of(model_path).directory / EXPORT_FILE).write_text("{")
     write_model(model_path, replace(read_model(model_path), step=7))
-    second = conversions.converted(model_path)
+    second = conversions.conversion_of(model_path)
     assert conversions_of(model_path) == sorted([first.parent.name, second.directory.name])
 
 
 def test_each_precision_has_its_own_conversion(model_path: Path) -> None:
     for quantize in Quantize:
-        conversions.converted(model_path, quantize=quantize)
+        conversions.conversion_of(model_path, quantize=quantize)
     assert [name.partition("-")[2] for name in conversions_of(model_path)] == ["float32", "int8"]
 
 
 def test_a_damaged_conversion_is_made_again(model_path: Path) -> None:
-    directory = conversions.converted(model_path).directory
+    directory = conversions.conversion_of(model_path).directory
     (directory / "model.bin").write_bytes(b"damaged")
-    assert conversions.converted(model_path).directory == directory
+    assert conversions.conversion_of(model_path).directory == directory
     assert (directory / "model.bin").stat().st_size > 100
 
 
@@ -153,7 +153,7 @@ def test_a_conversion_that_predicts_otherwise_is_not_kept(model_path: Path, monk
 
     monkeypatch.setattr(conversions.ctranslate2, "convert", wrong)
     with pytest.raises(CheckpointError, match=r"does not predict the same in ctranslate2 .* Use engine=torch"):
-        conversions.converted(model_path)
+        conversions.conversion_of(model_path)
     assert conversions_of(model_path) == []
 
 
@@ -163,12 +163,12 @@ def test_a_folder_that_cannot_be_written_has_its_conversions_in_the_user_s_cache
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(conversions, "_is_writable", lambda folder: False)
     caplog.set_level("INFO", logger="tfm")
-    found = conversions.converted(model_path)
+    found = conversions.conversion_of(model_path)
     assert found.directory.parent == tmp_path / "cache" / "tfm" / "ctranslate2"
     assert not (model_path.parent / ".ctranslate2").exists()
     assert any("cannot be written, so the conversion for CTranslate2 is kept in" in m for m in caplog.messages)
     caplog.clear()
-    assert conversions.converted(model_path).directory == found.directory
+    assert conversions.conversion_of(model_path).directory == found.directory
     assert caplog.messages == []
 
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_s_conversion_is_kept_in_its_run(model_path: Path, tmp_path
     checkpoint.mkdir(parents=True)
     shutil.copy(model_path, checkpoint)
     (tmp_path / "run" / "best").symlink_to("checkpoints/step-00000010")
-    found = conversions.converted(tmp_path / "run" / "best" / "model.safetensors")
+    found = conversions.conversion_of(tmp_path / "run" / "best" / "model.safetensors")
     assert found.directory.parent == (tmp_path / "run" / ".ctranslate2").resolve()
     assert [one.name for one in checkpoint.iterdir()] == ["model.safetensors"]
 
@@ -213,7 +213,7 @@ def test_auto_takes_torch_for_what_only_torch_has(model_path: Path) -> None:
 
 
 def test_unset_the_engine_is_torch_but_for_an_export(model_path: Path) -> None:
-    directory = conversions.converted(model_path).directory
+    directory = conversions.conversion_of(model_path).directory
     assert isinstance(api.load(model_path, device="cpu").shared.engine, TorchEngine)
     assert isinstance(api.load(directory, device="cpu").shared.engine, CTranslate2Engine)
 
@@ -260,4 +260,4 @@ def test_ctranslate2_has_alignments_and_token_scores_where_torch_has_the_model(m
                 assert ours.tokens is not None
                 assert [piece for piece, _ in ours.tokens] == [piece for piece, _ in theirs.tokens]
     with pytest.raises(ConfigError, match="--alignments: engine=ctranslate2 does not have it"):
-        api.load(conversions.converted(model_path).directory, device="cpu", options=options)
+        api.load(conversions.conversion_of(model_path).directory, device="cpu", options=options)

@@ -136,7 +136,7 @@ def test_transformers_gives_our_logits(changes: dict[str, Any]) -> None:
 def test_ctranslate2_gives_our_probabilities(changes: dict[str, Any], tmp_path: Path) -> None:
     ctranslate2 = pytest.importorskip("ctranslate2")
     model = model_file(**changes)
-    to_ctranslate2.convert(model, tmp_path)
+    to_ctranslate2.write(model, tmp_path)
     source, target = model.tokenizers.source, model.tokenizers.target
     translator = ctranslate2.Translator(str(tmp_path), intra_threads=1)
     sources, targets = pairs(model)

@@ -36,7 +36,7 @@ def both(model: ModelFile, folder: Path, **options: Any) -> tuple[Translator, Tr
     config = DecodeConfig(**{"max_extra_length": 6, "max_source_length": 40, **options})
     facts = facts_of(model, "", program="ctranslate2", max_positions=None)
     with publishing(folder / "out", facts) as directory:
-        to_ctranslate2.convert(model, directory)
+        to_ctranslate2.write(model, directory)
     exported = read_export(folder / "out", program="ctranslate2")
     ours = torch_translator(model.build(CPU), model.tokenizers, config, device=CPU)
     text = training_text([exported], max_positions=exported.max_positions)

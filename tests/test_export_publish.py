@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract import tree
 from transformer_cli.addons.interop.export_file import sha256_of
-from transformer_cli.addons.interop.publish import check, publishing
+from transformer_cli.addons.interop.publish import check_destination, publishing
 from transformer_cli.errors import ConfigError, EnvironmentFault
 
 CALLS = ("mkdir", "fsync", "rename", "unlink", "rmdir", "scandir")  # of `os`, which end up on the disk
@@ -22,7 +22,7 @@ CALLS = ("mkdir", "fsync", "rename", "unlink", "rmdir", "scandir")  # of `os`, w
 
 def export(out: Path, text: str, meanwhile: Callable[[], Any] = lambda: None) -> None:
     """An export, in place of an earlier one, that holds `text`; something may happen `meanwhile`."""
-    check(out, overwrite=True)
+    check_destination(out, overwrite=True)
     with publishing(out, {"format": 1}, overwrite=True) as folder:
         for name in ("model.bin", "source.spm"):
             (folder / name).write_text(text)

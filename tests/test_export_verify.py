@@ -14,7 +14,7 @@ from transformer_cli.models.file import ModelFile
 
 CPU = torch.device("cpu")
 LINES = sentences(12, seed=7)
-GOOD = verify.Verdict(
+GOOD = verify.VerifyResult(
     lines=12,
     tokens=100,
     largest_difference=1e-6,

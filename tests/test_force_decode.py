@@ -17,7 +17,7 @@ from transformer_cli.decoding.search import SEARCHES, ControlIds, SearchRequest,
 from transformer_cli.decoding.search.scores import length_penalty
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference import force_decode as forced
-from transformer_cli.inference.force_decode import ForcedScores, Pair, force_decode
+from transformer_cli.inference.force_decode import ForcedScores, IdPair, force_decode
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.transformer import Transformer
 
@@ -27,13 +27,13 @@ CPU = torch.device("cpu")
 KINDS = {"greedy": GREEDY, "beam": {"n_best": 4}, "sample": {**SAMPLE, "n_best": 3}}
 
 
-def pairs_of(n: int, *, seed: int, longest: int = 12) -> list[Pair]:
+def pairs_of(n: int, *, seed: int, longest: int = 12) -> list[IdPair]:
     sources = IDS.encode(sentences(n, seed=seed, longest=longest))
     return list(zip(sources, IDS.encode(sentences(n, seed=seed + 100, longest=longest)), strict=True))
 
 
 def read(
-    model: Transformer, pairs: Sequence[Pair], *, batch_tokens: int = 400, with_attention: bool = False
+    model: Transformer, pairs: Sequence[IdPair], *, batch_tokens: int = 400, with_attention: bool = False
 ) -> list[ForcedScores]:
     return force_decode(model, pairs, TOKENIZERS, device=CPU, batch_tokens=batch_tokens, with_attention=with_attention)
 

@@ -20,7 +20,7 @@ from transformer_cli.addons.attention_maps.heatmaps import (
     FONT,
     FigureLayout,
     choose_fonts,
-    draw_figure,
+    draw_heatmaps,
     panels,
     render_heat_map,
 )
@@ -68,7 +68,7 @@ def overlaps(boxes: Sequence[Bbox], others: Sequence[Bbox]) -> np.ndarray:
 def test_no_label_overlaps_another_or_leaves_the_picture(
     kind: str, n_tokens: int, layers: int, heads: int, mean: bool
 ) -> None:
-    figure = draw_figure(of_size(n_tokens, layers=layers, heads=heads), AttentionKind[kind], mean=mean)
+    figure = draw_heatmaps(of_size(n_tokens, layers=layers, heads=heads), AttentionKind[kind], mean=mean)
     texts, boxes = zip(*texts_of(figure), strict=True)
     places = [axes.get_window_extent() for axes in figure.axes]
     n_wide, n_panels = (1, layers) if mean else (heads, layers * heads)
@@ -85,13 +85,13 @@ def test_no_label_overlaps_another_or_leaves_the_picture(
 
 def test_overlapping_labels_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heatmaps, "LINE_HEIGHT", 0.8)
-    _, boxes = zip(*texts_of(draw_figure(of_size(20), AttentionKind.encoder)), strict=True)
+    _, boxes = zip(*texts_of(draw_heatmaps(of_size(20), AttentionKind.encoder)), strict=True)
     assert overlaps(boxes, boxes).sum() > len(boxes)
 
 
 def test_labels_are_text_at_their_rows_and_columns() -> None:
     maps = random_maps(CHAIR, ["<s>", "▁E", "lle", "▁$x$", "▁$"], ["▁E", "lle", "▁$x$", "▁$", "</s>"])
-    figure = draw_figure(maps, AttentionKind.cross, layer=2, head=3)
+    figure = draw_heatmaps(maps, AttentionKind.cross, layer=2, head=3)
     axes = figure.axes[0]
     texts_of(figure)
     assert [label.get_text() for label in axes.get_yticklabels()] == ["E", "·lle", "$x$", "$", "</s>"]
@@ -112,26 +112,26 @@ def shown(figure: Figure) -> list[tuple[str, np.ndarray]]:
 def test_panels_are_heads_and_their_numbers_are_the_weights() -> None:
     maps = random_maps(CHAIR, ["<s>", "▁a"], ["▁a", "</s>"])
     w = maps.encoder_YHSS
-    every = shown(draw_figure(maps, AttentionKind.encoder))
+    every = shown(draw_heatmaps(maps, AttentionKind.encoder))
     assert [title for title, _ in every] == [f"layer {y}, head {h}" for y in (1, 2) for h in (1, 2, 3)]
     assert np.array_equal(np.stack([array for _, array in every]), w.flatten(0, 1).numpy())
-    ((title, array),) = shown(draw_figure(maps, AttentionKind.cross, layer=2, head=1))
+    ((title, array),) = shown(draw_heatmaps(maps, AttentionKind.cross, layer=2, head=1))
     assert title == "layer 2, head 1"
     assert np.array_equal(array, maps.cross_YHTS[1, 0].numpy())
-    row = shown(draw_figure(maps, AttentionKind.decoder, layer=2))
+    row = shown(draw_heatmaps(maps, AttentionKind.decoder, layer=2))
     assert [title for title, _ in row] == ["layer 2, head 1", "layer 2, head 2", "layer 2, head 3"]
     assert np.array_equal(row[1][1], maps.decoder_YHTT[1, 1].numpy())
-    assert [title for title, _ in shown(draw_figure(maps, AttentionKind.encoder, head=3))] == [
+    assert [title for title, _ in shown(draw_heatmaps(maps, AttentionKind.encoder, head=3))] == [
         "layer 1, head 3",
         "layer 2, head 3",
     ]
-    means = shown(draw_figure(maps, AttentionKind.encoder, mean=True))
+    means = shown(draw_heatmaps(maps, AttentionKind.encoder, mean=True))
     assert [title for title, _ in means] == ["layer 1, mean of 3 heads", "layer 2, mean of 3 heads"]
     assert np.allclose(means[1][1], (w[1, 0] + w[1, 1] + w[1, 2]).numpy() / 3)
 
 
 def test_one_colour_means_one_weight_on_every_picture() -> None:
-    figure = draw_figure(of_size(5, layers=2, heads=2), AttentionKind.encoder)
+    figure = draw_heatmaps(of_size(5, layers=2, heads=2), AttentionKind.encoder)
     images = [image for axes in figure.axes for image in axes.images]
     assert len(images) == 4
     assert {image.get_clim() for image in images} == {(0.0, 1.0)}
@@ -161,7 +161,7 @@ def test_model_notes_and_kind_are_written_on_the_picture() -> None:
     maps.notes.append("translation given")
     maps.notes.append("of 501 source tokens the first 58 and the last are shown, the others as one: …")
     for kind in AttentionKind:
-        text = " ".join(line.get_text() for line in draw_figure(maps, kind).texts)
+        text = " ".join(line.get_text() for line in draw_heatmaps(maps, kind).texts)
         assert "toy" in text
         assert "translation given" in text
         assert "the others as one" in text
@@ -173,7 +173,7 @@ def test_files_are_of_their_format_and_equal_each_time() -> None:
     png, svg = (render_heat_map(maps, form) for form in ("png", "svg"))
     assert png[:8] == b"\x89PNG\r\n\x1a\n"
     width, height = struct.unpack(">II", png[16:24])
-    inches = draw_figure(maps, AttentionKind.cross).get_size_inches()
+    inches = draw_heatmaps(maps, AttentionKind.cross).get_size_inches()
     assert (width, height) == pytest.approx(tuple(inches * 200), abs=1)
     assert svg.startswith(b"<?xml")
     assert svg.rstrip().endswith(b"</svg>")
@@ -194,7 +194,7 @@ def test_a_large_grid_fits_into_a_picture_that_can_be_opened() -> None:
 def test_characters_that_no_font_has_are_boxes_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     unassigned = chr(0x0378)
     maps = random_maps([f"▁{unassigned}", "▁a", "</s>"], ["<s>"], ["</s>"])
-    figure = draw_figure(maps, AttentionKind.encoder)
+    figure = draw_heatmaps(maps, AttentionKind.encoder)
     texts_of(figure)
     assert figure.axes[0].get_yticklabels()[0].get_text() == "□"
     (message,) = [record.getMessage() for record in caplog.records]

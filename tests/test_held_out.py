@@ -12,7 +12,7 @@ from tests.test_hints import FILES, TRAIN, TRANSLATION, classified, spoken, tagg
 from tests.toy_run import prepared
 from transformer_cli.data.corpus import ParallelText, TextPart
 from transformer_cli.evaluation import held_out
-from transformer_cli.evaluation.held_out import HELD_OUT_FILE, HeldOut, read_held_out, write_held_out
+from transformer_cli.evaluation.held_out import HELD_OUT_FILE, HeldOutTexts, read_held_out, write_held_out
 
 SHORT = ["train.max_steps=6", "train.eval_every=6", "train.save_every=6", "data.cache=cache"]
 LANGUAGES = ["data.source_lang=en", "data.target_lang=xx"]
@@ -82,7 +82,7 @@ def test_what_is_kept_is_what_is_read(tmp_path: Path) -> None:
     for test in (text, None):
         corpus = replace(prepared(), test=test)
         write_held_out(corpus, tmp_path)
-        assert read_held_out(tmp_path, [corpus.fingerprint]) == HeldOut(corpus.dev, test)
+        assert read_held_out(tmp_path, [corpus.fingerprint]) == HeldOutTexts(corpus.dev, test)
     assert read_held_out(tmp_path, [corpus.fingerprint, "another corpus"]) is None
     assert read_held_out(tmp_path / "nowhere", []) is None
     assert read_held_out(None, []) is None

@@ -21,7 +21,7 @@ from tests.test_hostile import Job, Outcome, check, run_child
 from tests.toy_huggingface import change_json, opus
 from tests.toy_translator import sentences
 from transformer_cli.addons.interop import huggingface, kept_imports
-from transformer_cli.addons.interop.comparison import Comparison
+from transformer_cli.addons.interop.comparison import ImportComparison
 from transformer_cli.addons.interop.registries import export_formats, import_formats
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import CheckpointError
@@ -332,11 +332,11 @@ def test_a_hostile_folder_ends_in_one_line_and_executes_nothing(name: str, outco
 
 def test_a_comparison_says_what_was_compared_of_the_text() -> None:
     verdict: Any = SimpleNamespace(lines=9, beam_compared=4, lines_of_ids=lambda: ["ids: 9 of 9"])
-    assert Comparison(verdict, None, None, None).lines_of_text() == [
+    assert ImportComparison(verdict, None, None, None).lines_of_text() == [
         "ids: 9 of 9",
         "text: not compared, as the original has no tokenizer of its own",
     ]
-    head, same, text = Comparison(verdict, 8, 7, 3).lines_of_text()
+    head, same, text = ImportComparison(verdict, 8, 7, 3).lines_of_text()
     assert head == "ids: 9 of 9"
     assert same == "tokenizers: 8 of 9 lines have the same ids, 7 of 9 translations the same text"
     assert re.fullmatch(r"text to text, beam \d+: 3 of 4 lines identical", text)

@@ -30,7 +30,7 @@ OPTIONS = ReadOptions(source_lang="en", target_lang="fr")
 
 def directory(folder: Path, model: ModelFile, quantization: str | None = None) -> Path:
     folder.mkdir()
-    ctranslate2.convert(model, folder, quantization=quantization)
+    ctranslate2.write(model, folder, quantization=quantization)
     return folder
 
 

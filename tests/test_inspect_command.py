@@ -16,7 +16,7 @@ from tests.golden.make import FOLDER
 from tests.test_export import model_file
 from tests.test_model_card import PROVENANCE, SCORES
 from transformer_cli.errors import CheckpointError
-from transformer_cli.models.facts import checked, model_facts
+from transformer_cli.models.facts import checked_facts, model_facts
 from transformer_cli.models.file import write_model
 from transformer_cli.models.header import read_header
 
@@ -52,7 +52,7 @@ def test_a_length_penalty_of_its_own_has_a_line(folder: Path) -> None:
     assert "| length penalty | 1.4, its own" in printed(folder, "own", "--card")
     assert json.loads(printed(folder, "own", "--json"))["length_penalty"] == 1.4
     with pytest.raises(CheckpointError, match="damaged or not written by tfm"):
-        checked(model_facts(folder / "own") | {"length_penalty": "1.4"}, folder / "own")
+        checked_facts(model_facts(folder / "own") | {"length_penalty": "1.4"}, folder / "own")
 
 
 def test_json_and_the_card_have_the_same_facts(folder: Path) -> None:

@@ -27,12 +27,12 @@ from tests.test_export import model_file
 from tests.toy_translator import sentences, toy_tokenizer
 from transformer_cli.addons.interop import marian
 from transformer_cli.addons.interop.foreign import ReadOptions
-from transformer_cli.addons.interop.marian_names import OPTIONS, Tied, options_of
+from transformer_cli.addons.interop.marian_names import OPTIONS, Tied, marian_options
 from transformer_cli.addons.interop.marian_reader import PAD_BIAS, Marian
 from transformer_cli.addons.interop.marian_vocabulary import read_vocabulary, written
 from transformer_cli.addons.interop.npz import Npz, write_npz
 from transformer_cli.addons.interop.parts import parts_of
-from transformer_cli.addons.interop.text import messages, normalising
+from transformer_cli.addons.interop.text import normalising, protobuf_messages
 from transformer_cli.addons.interop.verify import log_probs, verify
 from transformer_cli.addons.interop.weights import with_wide_embeddings
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
@@ -264,7 +264,7 @@ def test_a_padding_that_marian_does_not_have_takes_no_probability(tmp_path: Path
 
 def sentencepiece_of(folder: Path) -> bytes:
     """The vocabulary of an export without padding and BOS, as Marian's own have none: these are plain pieces then."""
-    model = messages().ModelProto.FromString((folder / "vocab.spm").read_bytes())
+    model = protobuf_messages().ModelProto.FromString((folder / "vocab.spm").read_bytes())
     for piece in model.pieces[2:4]:
         piece.piece, piece.type = f"{piece.piece}x", 1
     model.trainer_spec.pad_id = model.trainer_spec.bos_id = -1
@@ -789,6 +789,6 @@ def test_a_part_that_is_damaged_is_found_when_it_is_read(tmp_path: Path) -> None
 
 
 def test_options_are_called_as_on_marians_command_line() -> None:
-    names = list(options_of(ModelConfig(), (10, 10), Tied(True, True), "v1"))
+    names = list(marian_options(ModelConfig(), (10, 10), Tied(True, True), "v1"))
     assert names == sorted(names)
     assert all(re.fullmatch("[a-z][a-z0-9]*(-[a-z0-9]+)*", name) for name in names)

@@ -9,7 +9,6 @@ from tests.each import each
 from transformer_cli.addons.documents.document import parse
 from transformer_cli.addons.documents.placement import (
     _OTHER_COST,
-    Span,
     _Element,
     _free_stretch,
     _innermost,
@@ -21,6 +20,7 @@ from transformer_cli.addons.documents.placement import (
     word_edges,
 )
 from transformer_cli.addons.documents.units import Unit
+from transformer_cli.decoding.terminology import Span
 
 
 @each(

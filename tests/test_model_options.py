@@ -24,7 +24,7 @@ from tests.test_marian import AS_MARIAN
 from tests.test_transformer import PAD, toy_model, toy_pair
 from tests.toy_run import CPU
 from tests.toy_translator import GREEDY, SIZES, random_model, sentences, texts, toy_tokenizer, translator_of
-from transformer_cli.addons.benchmarks.matmuls import Projection, projections
+from transformer_cli.addons.benchmarks.matmuls import Projection, count_projections
 from transformer_cli.addons.interop import ctranslate2, huggingface, marian
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Tying
@@ -190,7 +190,7 @@ def test_company_changes_no_bit_of_a_restricted_model() -> None:
 
 @pytest.mark.parametrize(
     ("write", "changes"),
-    [(ctranslate2.convert, {}), (huggingface.write, {}), (marian.write, AS_MARIAN)],
+    [(ctranslate2.write, {}), (huggingface.write, {}), (marian.write, AS_MARIAN)],
     ids=["ctranslate2", "huggingface", "marian"],
 )
 def test_a_format_without_restricted_attention_refuses_it_by_name(
@@ -254,7 +254,7 @@ def test_one_projection_in_for_each_embedding_and_one_out_for_a_tied_output(tyin
 
 def test_the_products_of_narrow_embeddings_are_counted() -> None:
     """Of 7 source and 5 target tokens, against the model with wide ones."""
-    wide, narrow = (projections(toy_model(d_embedding=width), n_source=7, n_target=5) for width in (None, 6))
+    wide, narrow = (count_projections(toy_model(d_embedding=width), n_source=7, n_target=5) for width in (None, 6))
     added = [Projection(7, 6, 16), Projection(5, 6, 16), Projection(5, 16, 6), Projection(5, 6, 20)]
     assert narrow == wide - Counter([Projection(5, 16, 20)]) + Counter(added)
 

@@ -33,7 +33,7 @@ from transformer_cli.data.pairs import delimited_pair
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.inference.encode import Reader
+from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.models.file import read_model
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.layouts import PackedLayout, PaddedLayout
@@ -423,9 +423,9 @@ def test_a_line_is_answered_the_same_whatever_its_neighbours(tmp_path: Path) -> 
     file = pair_file(Pooling.segments)
     lines = [line.split("\t", 1)[1] for line in pair_table(20, seed=3).split("\n")[:-1]]
     model = file.build_as(Classifier, CPU)
-    alone = [Reader(model, file, device=CPU, batch_tokens=4096).read([line])[0] for line in lines]
+    alone = [LineEncoder(model, file, device=CPU, batch_tokens=4096).read([line])[0] for line in lines]
     for batch_tokens in (1, 60, 4096):
-        together = Reader(model, file, device=CPU, batch_tokens=batch_tokens).read(lines[::-1])[::-1]
+        together = LineEncoder(model, file, device=CPU, batch_tokens=batch_tokens).read(lines[::-1])[::-1]
         for one, other in zip(alone, together, strict=True):
             assert one is not None
             assert other is not None

@@ -8,7 +8,7 @@ import torch
 from tests.each import each
 from tests.toy_translator import engine_of, replace_search, toy_tokenizer, translator_of
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.decoding.placement import Placement, Translation
+from transformer_cli.decoding.placement import AlignedTranslation, Placement
 from transformer_cli.decoding.results import Translated, TranslateOptions
 from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.decoding.terminology import Term, Terminology, occurrences
@@ -44,8 +44,8 @@ def attention(text: str, links: Sequence[int], tokenizer: Tokenizer) -> torch.Te
     return attention_TS
 
 
-def translation(text: str, links: Sequence[int], tokenizer: Tokenizer) -> Translation:
-    return Translation(numbers(text, tokenizer)[0], attention(text, links, tokenizer))
+def translation(text: str, links: Sequence[int], tokenizer: Tokenizer) -> AlignedTranslation:
+    return AlignedTranslation(numbers(text, tokenizer)[0], attention(text, links, tokenizer))
 
 
 @each(

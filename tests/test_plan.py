@@ -16,7 +16,7 @@ from transformer_cli.commands.train.run import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
 from transformer_cli.data.batching import BatchPlan
-from transformer_cli.data.checks.findings import Report
+from transformer_cli.data.checks.findings import CheckReport
 from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
@@ -254,7 +254,7 @@ def test_a_run_keeps_the_numbers_that_were_chosen_when_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_config = replace(config(**OPEN), schedule=ScheduleConfig(name="constant", lr=0.01, warmup_steps="auto"))
-    monkeypatch.setattr(plan, "CPU", plan.Budget(plan.Bounds(40, 40), plan.Bounds(1, 1), 1.0))
+    monkeypatch.setattr(plan, "CPU_BUDGET", plan.Budget(plan.Bounds(40, 40), plan.Bounds(1, 1), 1.0))
     monkeypatch.setattr(Translation, "fewest_updates", 1)
     first = opened(tmp_path, open_config)
     (folder,) = (path for path in tmp_path.iterdir() if path.name != "latest")
@@ -262,7 +262,7 @@ def test_a_run_keeps_the_numbers_that_were_chosen_when_it_began(
     kept = read_config(folder)
     assert (kept.train.tokens_per_update, kept.train.max_steps, kept.train.eval_every) == (40, first.step, 1)
     assert first.step == per_epoch()
-    monkeypatch.setattr(plan, "CPU", plan.GPU)  # what another device would choose
+    monkeypatch.setattr(plan, "CPU_BUDGET", plan.GPU)  # what another device would choose
     assert opened(tmp_path, open_config).step == first.step
     longer = replace(open_config, train=replace(open_config.train, max_steps=first.step + 2))
     assert opened(tmp_path, longer).step == first.step + 2
@@ -307,11 +307,11 @@ ODD: list[tuple[dict[str, Any], str]] = [
 @each("settings, check", ODD)
 def test_doctor_warns_of_a_plan_that_nobody_wants(settings: dict[str, Any], check: str) -> None:
     odd = config(**{"eval_every": 1, **settings})
-    report = Report()
+    report = CheckReport()
     trial._check_plan(odd, prepared(), report.section("training"))
     warned = [finding.where for finding in report.findings() if finding.level.name == "warning"]
     assert warned == [check]
-    report = Report()
+    report = CheckReport()
     trial._check_plan(config(max_steps=100), prepared(), report.section("training"))
     assert [finding.level.name for finding in report.findings()] == ["ok"]
 

@@ -22,7 +22,7 @@ import torch
 
 from transformer_cli.data.readers import READERS, Reader
 from transformer_cli.decoding.search.greedy import greedy_search
-from transformer_cli.decoding.search.registry import SearchMethod, register
+from transformer_cli.decoding.search.registry import SearchMethod, register_search
 from transformer_cli.evaluation.metrics import METRICS, Score
 from transformer_cli.models.registry import MODELS
 from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind

@@ -15,7 +15,14 @@ from tests.each import each
 from tests.toy_classifier import table
 from transformer_cli.addons.reproduction import reproduce_run
 from transformer_cli.addons.reproduction.keys import ReproduceConfig
-from transformer_cli.addons.reproduction.records import FOLDER, Curve, OurRuns, Tolerance, names, read_reproduction
+from transformer_cli.addons.reproduction.records import (
+    REPRODUCTIONS_FOLDER,
+    DevCurve,
+    OurRuns,
+    Tolerance,
+    names,
+    read_reproduction,
+)
 from transformer_cli.addons.reproduction.reference_curve import BETWEEN_SEEDS, ReferenceCurve
 from transformer_cli.cli import main
 from transformer_cli.command import COMMANDS
@@ -60,7 +67,7 @@ def runs(*curves: list[list[float]], tolerance: Tolerance | None = None, metric:
         commit="abc1234",
         source="a page",
         scores=[],
-        curves=[Curve(seed, points) for seed, points in enumerate(curves, start=1)],
+        curves=[DevCurve(seed, points) for seed, points in enumerate(curves, start=1)],
         dev_metric=metric,
         tolerance=tolerance,
     )
@@ -454,5 +461,5 @@ def test_a_whole_run_reports_as_train_does_and_compares(
 
 def test_the_folder_of_the_references_has_no_key_s_name() -> None:
     assert not any(
-        FOLDER in fields_of(schema) for schema in [one.schema for _, one in COMMANDS.items()]
+        REPRODUCTIONS_FOLDER in fields_of(schema) for schema in [one.schema for _, one in COMMANDS.items()]
     )  # Hydra would take it for a group

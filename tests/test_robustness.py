@@ -24,7 +24,13 @@ from transformer_cli.addons.robustness.perturbations import (
     URLS,
     perturbed,
 )
-from transformer_cli.addons.robustness.robustness import VERSION, RobustnessReport, Row, make_suite, robustness_report
+from transformer_cli.addons.robustness.robustness import (
+    VERSION,
+    PerturbationFigures,
+    RobustnessReport,
+    make_suite,
+    robustness_report,
+)
 from transformer_cli.data.noise import TYPO_SHARE, with_typos
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.translator import Translator
@@ -163,7 +169,7 @@ def test_blank_lines_are_left_out_and_a_word_is_translated_once() -> None:
     assert [line.line for line in words.lines] == ["cat"]
 
 
-def report_of(translate: Callable[[str], str], sources: list[str] = SOURCES) -> dict[str, Row]:
+def report_of(translate: Callable[[str], str], sources: list[str] = SOURCES) -> dict[str, PerturbationFigures]:
     suite = make_suite(sources, n_lines=500, seed=1)
     outputs = list(map(translate, suite.sources))
     report = robustness_report(suite, list(map(translate, sources)), outputs, [list(map(translate, sources))])
@@ -244,10 +250,10 @@ def test_chrf_is_sacrebleus_of_the_two_translations(tmp_path: Path) -> None:
 
 def test_the_table_and_the_short_form_say_the_same_as_the_json() -> None:
     rows = [
-        Row("plain", 200, None, 50.0, 1.0, 0, 0, 0, None),
-        Row("upper case", 200, 12.34, 11.0, 0.5, 30, 1, 0, None),
-        Row("single words", 100, None, None, 6.0, 0, 0, 2, None),
-        Row("emoji", 0, None, None, None, 0, 0, 0, 0),
+        PerturbationFigures("plain", 200, None, 50.0, 1.0, 0, 0, 0, None),
+        PerturbationFigures("upper case", 200, 12.34, 11.0, 0.5, 30, 1, 0, None),
+        PerturbationFigures("single words", 100, None, None, 6.0, 0, 0, 2, None),
+        PerturbationFigures("emoji", 0, None, None, None, 0, 0, 0, 0),
     ]
     report = RobustnessReport(1, 200, 1000, rows, "nrefs:1")
     first, head, *table, signature, _ = report.lines()

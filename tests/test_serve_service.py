@@ -16,11 +16,18 @@ from tests.toy_translator import sentences
 from transformer_cli import api
 from transformer_cli.addons.interop import conversions
 from transformer_cli.addons.serving import models as serving_models
-from transformer_cli.addons.serving.apis.own import answer
+from transformer_cli.addons.serving.apis.own import response_json
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
 from transformer_cli.addons.serving.models import ModelTable, ServedModel
-from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, Translation, _composed, _lines
+from transformer_cli.addons.serving.service import (
+    RequestCall,
+    RequestOptions,
+    Service,
+    TranslationResponse,
+    _composed,
+    _lines,
+)
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.train import Device
@@ -431,7 +438,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
 def test_an_export_that_was_replaced_in_part_is_read_when_it_is_whole(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     for seed in (1, 2):
-        exported = conversions.converted(Path(write(tmp_path, "de", "en", seed=seed)), quantize=Quantize.none)
+        exported = conversions.conversion_of(Path(write(tmp_path, "de", "en", seed=seed)), quantize=Quantize.none)
         shutil.copytree(exported.directory, tmp_path / str(seed))
     service = serving(str(tmp_path / "1"), engine="ctranslate2")
     (old,) = service.table.models
@@ -501,8 +508,10 @@ def test_models_of_equal_names_are_told_apart(tmp_path: Path) -> None:
         )
     service = serving(*map(str, paths))
     one, two = (service.translate(["the cat ."], source, "en", PLAIN, service.call()) for source in ("de", "fr"))
-    both = Translation(one.results + two.results, one.origins + two.origins, one.routes + two.routes)
-    assert [model["sha256"] for model in answer(both)["model"]["models"]] == [file_sha256(path) for path in paths]
+    both = TranslationResponse(one.results + two.results, one.origins + two.origins, one.routes + two.routes)
+    assert [model["sha256"] for model in response_json(both)["model"]["models"]] == [
+        file_sha256(path) for path in paths
+    ]
 
 
 # ---- Several target languages

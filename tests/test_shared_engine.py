@@ -21,7 +21,7 @@ from tests.toy_translator import SAMPLE, engine_of, sentences, toy_tokenizer, tr
 from transformer_cli import plugins
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, check_supported
+from transformer_cli.decoding.engine import Capabilities, DecodeRequest, SearchedBatch, check_supported
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.search import Hypothesis
@@ -29,7 +29,7 @@ from transformer_cli.decoding.shared_engine import BatchReport, Call, GoneError,
 from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.inference.force_decode import ForcedScores, Pair
+from transformer_cli.inference.force_decode import ForcedScores, IdPair
 
 BEAM, GREEDY = DecodeConfig(beam_size=2), DecodeConfig(search="greedy", beam_size=1)
 BAD = 13  # a sentence with this token cannot be searched
@@ -58,7 +58,7 @@ class FakeEngine:
     def tokens_per_batch(self, config: DecodeConfig) -> int:
         return self.most
 
-    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[SearchedBatch]:
         self.batches.append([tuple(segment.ids) for segment in segments])
         self.requests.append(request)
         self.began.release()
@@ -68,7 +68,7 @@ class FakeEngine:
         for segment in segments:
             yield [segment], [result_of(segment.ids, request.config)]
 
-    def score(self, pairs: Sequence[Pair], *, batch_tokens: Any, with_attention: bool = False) -> list[ForcedScores]:
+    def score(self, pairs: Sequence[IdPair], *, batch_tokens: Any, with_attention: bool = False) -> list[ForcedScores]:
         self.batches.append([tuple(source) for source, _ in pairs])
         return [ForcedScores([-float(sum(source) + sum(target))]) for source, target in pairs]
 
@@ -407,7 +407,7 @@ def test_calls_that_are_over_leave_the_queue(is_late: bool) -> None:
 class LongSearch(FakeEngine):
     """A search that goes on until each of its sentences is cancelled."""
 
-    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[SearchedBatch]:
         self.batches.append([tuple(segment.ids) for segment in segments])
         self.began.release()
         assert request.is_cancelled is not None

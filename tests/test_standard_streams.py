@@ -17,7 +17,7 @@ import pytest
 
 from tests.forked import UNMEASURED, environment
 from tests.test_files import files_of_at_most
-from transformer_cli.standard_streams import Messages, Output
+from transformer_cli.standard_streams import BufferedOutput, Messages
 
 ECHO = """
 import sys
@@ -159,7 +159,7 @@ def test_a_closed_standard_output_is_said() -> None:
 
 def test_what_a_disk_had_no_room_for_is_written_later_and_nothing_twice(tmp_path: Path) -> None:
     with (tmp_path / "out").open("wb") as file:
-        output = Output(file.fileno(), "it")
+        output = BufferedOutput(file.fileno(), "it")
         with files_of_at_most(1000), pytest.raises(OSError, match="File too large") as caught:
             output.write(PRINTED)
             output.flush()
@@ -171,7 +171,7 @@ def test_what_a_disk_had_no_room_for_is_written_later_and_nothing_twice(tmp_path
 def test_an_interruption_while_it_waits_for_a_reader_loses_nothing_and_repeats_nothing() -> None:
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
-    output = Output(theirs, "it")
+    output = BufferedOutput(theirs, "it")
 
     class Stop(Exception):
         pass

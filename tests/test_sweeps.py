@@ -18,7 +18,7 @@ from tests.toy_run import sentences
 from transformer_cli.commands.train.run import Trained
 from transformer_cli.config.train import Device, TrainConfig
 from transformer_cli.errors import DataError, Stopped
-from transformer_cli.sweeps import SweepRun, over_seeds, run_name, table
+from transformer_cli.sweeps import SweepRun, over_seeds, sweep_run_name, sweep_table
 from transformer_cli.training import run_directory
 
 SWEEP = ["train", "-m", *(word for word in TRAIN[1:] if word != "name=run"), "data.train=corpus"]
@@ -52,13 +52,13 @@ def table_of(ran: Ran) -> list[list[str]]:
 
 
 def test_a_name_tells_what_differs_in_the_order_given() -> None:
-    assert run_name("abc", {"seed": "1"}) == "abc-seed=1"
-    assert run_name("abc", {"norm": "pre", "schedule.lr": "1e-3"}) == "abc-norm=pre,schedule.lr=1e-3"
-    assert run_name("abc", {}) == "abc"
+    assert sweep_run_name("abc", {"seed": "1"}) == "abc-seed=1"
+    assert sweep_run_name("abc", {"norm": "pre", "schedule.lr": "1e-3"}) == "abc-norm=pre,schedule.lr=1e-3"
+    assert sweep_run_name("abc", {}) == "abc"
 
 
 def test_values_that_no_file_name_can_hold_still_give_different_names() -> None:
-    names = [run_name("abc", {"data.train": value}) for value in ("[a/b,c]", "[a,b/c]", "a_b_c", "[a b,c]")]
+    names = [sweep_run_name("abc", {"data.train": value}) for value in ("[a/b,c]", "[a,b/c]", "a_b_c", "[a b,c]")]
     assert len(set(names)) == 4
     for name in names:
         TrainConfig(name=name)  # which takes it
@@ -66,7 +66,7 @@ def test_values_that_no_file_name_can_hold_still_give_different_names() -> None:
 
 
 def test_names_that_are_too_long_are_cut_and_stay_different() -> None:
-    long = [run_name("é" * 40, {f"data.weights{i}": "123456789" for i in range(n)}) for n in (20, 21)]
+    long = [sweep_run_name("é" * 40, {f"data.weights{i}": "123456789" for i in range(n)}) for n in (20, 21)]
     assert all(len(name.encode()) < 200 for name in long)
     assert long[0] != long[1]
     TrainConfig(name=long[0])
@@ -82,7 +82,7 @@ def test_scores_over_seeds_are_a_mean_with_its_sample_standard_deviation() -> No
     pre, post = over_seeds(rows)
     assert (pre.changes, pre.n_runs, pre.mean, pre.std) == ({"norm": "pre"}, 3, {"test BLEU": 42}, {"test BLEU": 2})
     assert (post.changes, post.n_runs, post.mean, post.std) == ({"norm": "post"}, 1, {"test BLEU": 30}, {})
-    lines = table(rows).split("\n")
+    lines = sweep_table(rows).split("\n")
     assert lines[0].split() == ["run", "norm", "seed", "test", "BLEU", "steps", "minutes"]
     assert lines[1].split() == ["runs/x", "pre", "1", "40.00", "500", "1.3"]
     assert "norm=post,seed=2: failed: broke" in lines
@@ -90,7 +90,7 @@ def test_scores_over_seeds_are_a_mean_with_its_sample_standard_deviation() -> No
 
 
 def test_single_runs_have_no_mean() -> None:
-    assert "mean" not in table([row(1, 40), row(1, 30, "post")])
+    assert "mean" not in sweep_table([row(1, 40), row(1, 30, "post")])
 
 
 @pytest.mark.slow

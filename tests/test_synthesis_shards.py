@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.each import each
 from transformer_cli.addons.synthesis.keys import Shard
-from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
+from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_range, refuse_other_formats
 from transformer_cli.errors import ConfigError, DataError
 
 
@@ -25,7 +25,7 @@ def test_the_shards_hold_each_line_once_in_order(tmp_path: Path, data: list[byte
     path = tmp_path / "text"
     path.write_bytes(b"".join(data))
     ranges = [range_of(path, Shard(number, n)) for number in range(1, n + 1)]
-    found = [list(read_lines(path, bounds)) for bounds in ranges]
+    found = [list(read_range(path, bounds)) for bounds in ranges]
     assert [line for lines in found for line in lines] == lines_of(b"".join(data))
     assert [n_lines(path, bounds) for bounds in ranges] == list(map(len, found))
     for i, bounds in enumerate(ranges):
@@ -36,7 +36,7 @@ def test_a_line_without_an_end_and_what_is_no_text_are_refused(tmp_path: Path) -
     path = tmp_path / "text"
     path.write_bytes(b"one\n" + b"x" * (1 << 23))
     with pytest.raises(DataError, match=r"'xxx\S* begins a line of more than 4,194,304 bytes\. Put one sentence"):
-        list(read_lines(path))
+        list(read_range(path))
     path.write_text("some lines\nof text\n" * 9, encoding="utf-16")
     with pytest.raises(DataError, match=r"text: is UTF-16LE, not UTF-8\. Convert it with `iconv"):
         refuse_other_formats(path)

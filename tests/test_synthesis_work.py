@@ -13,7 +13,7 @@ import pytest
 from tests.toy_run import Died, tree
 from transformer_cli import files
 from transformer_cli.addons.synthesis import work as work_module
-from transformer_cli.addons.synthesis.work import Made, Report, files_of, finished, report_of, work
+from transformer_cli.addons.synthesis.work import CorpusReport, Made, files_of, finished, report_of, work
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, DataError
 
@@ -26,7 +26,9 @@ def double(lines: Sequence[bytes], number: int) -> Made:
     return Made(len(lines), pairs, Counter(blank=lines.count(b"")))
 
 
-def made(folder: Path, settings: dict[str, Any] = SETTINGS, *, replace: bool = False, n: int = len(LINES)) -> Report:
+def made(
+    folder: Path, settings: dict[str, Any] = SETTINGS, *, replace: bool = False, n: int = len(LINES)
+) -> CorpusReport:
     name = folder / "bt"
     return work(name, iter(LINES), double, settings, inputs={}, n_expected=n, block_lines=2, replace=replace)
 

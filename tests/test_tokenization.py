@@ -20,11 +20,11 @@ from tests.golden.make import FOLDER
 from tests.test_metrics import assert_equal_to_command, sacrebleu_command, score
 from tests.test_training import score_as
 from transformer_cli.addons.benchmarks.decoding_report import summary
-from transformer_cli.addons.benchmarks.decoding_rounds import Text
+from transformer_cli.addons.benchmarks.decoding_rounds import BenchmarkText
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.checks.findings import Level, Report
+from transformer_cli.data.checks.findings import CheckReport, Level
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import _key
 from transformer_cli.errors import EnvironmentFault
@@ -335,7 +335,7 @@ def test_the_tokenizer_of_scores_is_no_part_of_the_prepared_corpus_nor_of_a_name
 
 
 def test_doctor_tells_what_dev_text_is_scored_by(without_mecab: None) -> None:
-    report = Report()
+    report = CheckReport()
     check_dev_score(toy("ja"), toy_run.prepared(), report.section("training"))
     check_dev_score(toy("fr"), toy_run.prepared(), report.section("training"))
     dev = ParallelText(["a"], [TEXT["zh"][1][0]])
@@ -352,7 +352,7 @@ def test_doctor_tells_what_dev_text_is_scored_by(without_mecab: None) -> None:
 def test_a_benchmark_has_no_bleu_without_the_library(without_mecab: None) -> None:
     model = replace(toy_run.model_file(), target_lang="ja")
     config = load_config("bench", ["subject=decode"])
-    notes = summary(config, Text(["a"], [[4]], TEXT["ja"][1][:1]), model, []).notes
+    notes = summary(config, BenchmarkText(["a"], [[4]], TEXT["ja"][1][:1]), model, []).notes
     assert notes[-1].startswith("No BLEU: BLEU of ja: the package MeCab cannot be imported")
 
 

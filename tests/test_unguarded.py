@@ -19,7 +19,7 @@ from transformer_cli.addons.comparison.page import render
 from transformer_cli.addons.comparison.report import _conclusion, _group_conclusion
 from transformer_cli.addons.comparison.results import Comparison
 from transformer_cli.addons.comparison.run_compare import write_page
-from transformer_cli.addons.interop.model_card import table
+from transformer_cli.addons.interop.model_card import markdown_table
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.config.train import LoraConfig
 from transformer_cli.decoding.results import TranslateOptions
@@ -29,7 +29,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import print_sets
 from transformer_cli.evaluation.significance import PairedResult
-from transformer_cli.models.facts import UNKNOWN, architecture, options, vocabulary
+from transformer_cli.models.facts import UNKNOWN, architecture, options, vocabulary_line
 from transformer_cli.models.linear import Linear
 from transformer_cli.training.lora import LoraLinear
 from transformer_cli.training.summary import _corpus
@@ -84,7 +84,7 @@ def test_the_page_of_a_comparison_is_written_and_not_over_another_unasked(tmp_pa
 
 
 def test_a_cell_of_a_markdown_table_may_hold_what_divides_cells() -> None:
-    assert table(["a", "b"], [["bs:1000|seed:1", "two\nlines"]]).split("\n") == [
+    assert markdown_table(["a", "b"], [["bs:1000|seed:1", "two\nlines"]]).split("\n") == [
         "| a | b |",
         "| --- | --- |",
         r"| bs:1000\|seed:1 | two lines |",
@@ -300,4 +300,4 @@ def test_a_card_has_the_options_that_are_not_as_usual(changes: dict[str, Any], s
     ],
 )
 def test_a_card_says_how_large_a_vocabulary_is(sizes: dict[str, Any], kind: str | None, says: str) -> None:
-    assert vocabulary({"vocabularies": sizes, "data": {"tokenizer": {"kind": kind}}}) == says
+    assert vocabulary_line({"vocabularies": sizes, "data": {"tokenizer": {"kind": kind}}}) == says

@@ -65,7 +65,7 @@ def _flag_meant_by(word: str, command: str) -> str:
     return f"; did you mean `{ours}`{clause and f', {clause}'}?"
 
 
-def parse(name: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The words behind a command, and key → value of its flags, of a command line that is only looked at.
 
     Raises ConfigError.

@@ -53,10 +53,10 @@ def complete(words: Sequence[str]) -> list[str]:
         common = [names[-1] for names in COMMON_OPTIONS if "--multirun" not in names or COMMANDS[command].sweep]
         flags = [*COMMANDS[command].flags, *common, "--help"]
         return [flag for flag in flags if flag.startswith(word)]
-    return COMMANDS[command].complete(before[1:], word) or overrides_of(command, word)
+    return COMMANDS[command].complete(before[1:], word) or complete_override(command, word)
 
 
-def overrides_of(command: str, word: str) -> list[str]:
+def complete_override(command: str, word: str) -> list[str]:
     """The completions of an override of a command, or of its word."""
     from transformer_cli.config.keys import all_keys
     from transformer_cli.config.yaml_files import choices_of, groups_of

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from transformer_cli.errors import ConfigError, EnvironmentFault
 
-VARIABLE = re.compile(r"\$\{oc\.env:(\w+)(?:,([^${}]*))?\}")  # with a value for when it is not set, after the comma
+ENVIRONMENT_VARIABLE = re.compile(
+    r"\$\{oc\.env:(\w+)(?:,([^${}]*))?\}"
+)  # with a value for when it is not set, after the comma
 _SHORTEST = 4  # characters: what is shorter is no secret, and stands everywhere by chance
 
 _written_as: dict[str, str] = {}  # value → what the config has in its place
@@ -21,7 +23,7 @@ def folder_named(text: str) -> Path:
 
     Raises ConfigError for a variable that is not set, EnvironmentFault where the home folder is unknown.
     """
-    return Path(home_followed(VARIABLE.sub(_value, text)))
+    return Path(home_followed(ENVIRONMENT_VARIABLE.sub(_value, text)))
 
 
 def home_followed(text: str) -> str:

@@ -199,7 +199,7 @@ def language_name(code: str) -> str | None:
     return NAMES.get(base_code(code))
 
 
-def written(code: str) -> str:
+def bcp47(code: str) -> str:
     """The code as BCP 47 writes it: pt-BR for pt_BR."""
     return code.replace("_", "-")
 
@@ -208,4 +208,4 @@ def names_of(codes: Iterable[str]) -> dict[str, str]:
     """The English names of the languages, with the code where several have the same."""
     names = {code: language_name(code) or code for code in codes}
     counts = Counter(names.values())
-    return {code: f"{name} ({written(code)})" if counts[name] > 1 else name for code, name in names.items()}
+    return {code: f"{name} ({bcp47(code)})" if counts[name] > 1 else name for code, name in names.items()}

@@ -30,7 +30,15 @@ from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.files import make_folder, wrap_os_errors, write_whole
 from transformer_cli.plugins import RAISED, load_plugins
-from transformer_cli.sweeps import RECORD_FILE, RESULTS_FILE, as_json, read_records, run_name, table, value_of
+from transformer_cli.sweeps import (
+    RECORD_FILE,
+    RESULTS_FILE,
+    as_json,
+    read_records,
+    sweep_run_name,
+    sweep_table,
+    value_of,
+)
 
 SWEEP_DIR = "hydra.sweep.dir"
 MOST_CHECKED = 100  # combinations, of a quarter of a second each
@@ -123,7 +131,9 @@ class Sweep:
         if "name" in fields_of(schema) and not OmegaConf.is_interpolation(config, "name"):
             base = flags.get("name") or config.name
             if base is not None:
-                flags["name"] = run_name(str(base), {key: value for key, value in changes.items() if key != "name"})
+                flags["name"] = sweep_run_name(
+                    str(base), {key: value for key, value in changes.items() if key != "name"}
+                )
         checked = to_schema(config, schema, flags=flags)
         load_plugins(checked.plugins)
         return checked
@@ -223,7 +233,7 @@ def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None
 
 def _report(runs: Sequence[SweepRun], folder: Path) -> None:
     file = folder / RESULTS_FILE
-    print(f"\n{table(runs)}", flush=True)
+    print(f"\n{sweep_table(runs)}", flush=True)
     with wrap_os_errors(file, "save the table"):
         write_whole(file, (as_json(runs) + "\n").encode())
     is_near = file.drive == Path.cwd().drive  # of Windows, between which there is no relative path

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from transformer_cli.errors import ConfigError, TfmError, quoted
-from transformer_cli.registry import place
+from transformer_cli.registry import format_place
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -47,7 +47,7 @@ def plugin_place(error: BaseException) -> str | None:
         for call in reversed(traceback.extract_tb(one.__traceback__)):
             for name in _loaded:
                 if _is_part_of(call.filename, name):
-                    return place(name, call.filename, call.lineno or 0)
+                    return format_place(name, call.filename, call.lineno or 0)
     return None
 
 
@@ -108,7 +108,7 @@ def _failed(name: str, error: BaseException) -> ConfigError:
     file, line = next(
         call for call in reversed(calls) if not Path(call[0]).is_relative_to(package) and call[0][:1] != "<"
     )
-    where, message = place(name, file, line), str(error)
+    where, message = format_place(name, file, line), str(error)
     if isinstance(error, TfmError):
         return ConfigError(message if message.startswith("plugin ") else f"{where}: {message}")
     return _fault(f"{where}: cannot be imported", error)

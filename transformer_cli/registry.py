@@ -177,10 +177,10 @@ def place_of(function: Any) -> str:
             file, line = str(inspect.getsourcefile(defined)), inspect.getsourcelines(defined)[1]
         except (OSError, TypeError):  # one without a source file
             file = ""
-    return place(str(defined.__module__), file, line)
+    return format_place(str(defined.__module__), file, line)
 
 
-def place(plugin: str, file: str, line: int) -> str:
+def format_place(plugin: str, file: str, line: int) -> str:
     if not file:
         return f"plugin {plugin}"
     path = Path(file)

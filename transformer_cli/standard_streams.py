@@ -39,7 +39,7 @@ class Input(io.RawIOBase):
                     _wait(self._descriptor, select.POLLIN)
 
 
-class Output(io.BufferedIOBase):
+class BufferedOutput(io.BufferedIOBase):
     """Collects what is written, and writes all of it when flushed: nothing is left out, nothing comes twice."""
 
     def __init__(self, descriptor: int, name: str) -> None:
@@ -82,7 +82,7 @@ class Output(io.BufferedIOBase):
                 return 0
 
 
-class Messages(Output):
+class Messages(BufferedOutput):
     """The stream of messages, which are discarded where they cannot be written: that must not end the command."""
 
     def flush(self) -> None:
@@ -109,7 +109,7 @@ def replace_standard_streams() -> None:
         sys.stdin = io.TextIOWrapper(reader, old.encoding, old.errors, line_buffering=old.isatty())
     if sys.stdout is not None:
         old = sys.stdout
-        output = Output(old.fileno(), "standard output")
+        output = BufferedOutput(old.fileno(), "standard output")
         sys.stdout = io.TextIOWrapper(output, old.encoding, old.errors, line_buffering=old.isatty())
     if sys.stderr is not None:
         old = sys.stderr

@@ -23,7 +23,7 @@ def value_of(override: Override) -> str:
     return value.text if isinstance(value, QuotedString) else override.get_value_element_as_str()
 
 
-def run_name(base: str, changes: Mapping[str, str]) -> str:
+def sweep_run_name(base: str, changes: Mapping[str, str]) -> str:
     """`base-norm=pre,seed=1`: a file name that no other values of these keys have, shorter than MAX_NAME_BYTES."""
     values = ",".join(f"{key}={_file_name_part(value)}" for key, value in changes.items())
     name = f"{base}-{values}" if values else base
@@ -84,7 +84,7 @@ def over_seeds(runs: Sequence[SweepRun]) -> list[SeedGroup]:
     return found
 
 
-def table(runs: Sequence[SweepRun]) -> str:
+def sweep_table(runs: Sequence[SweepRun]) -> str:
     """The runs in columns; below, mean ± standard deviation over seeds where they were swept."""
     keys = list(dict.fromkeys(key for run in runs for key in run.changes))
     names = _score_names(runs)

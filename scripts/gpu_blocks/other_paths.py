@@ -14,7 +14,7 @@ from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.addons.benchmarks.timing import Spread, finish, ratio
-from transformer_cli.addons.benchmarks.workload import Vocabulary, load_workload, random_sentences, words
+from transformer_cli.addons.benchmarks.workload import WorkloadVocabulary, load_workload, random_sentences, words
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.cache import EncodedCorpus
@@ -172,9 +172,9 @@ def classifier(block: Block) -> Path:
     size = base.data.tokenizer.vocab_size
     corpus = random_sentences(size, longest=base.data.max_length, seed=1)
     n = len(corpus)
-    vocabulary = cast(Tokenizer, Vocabulary(size))
+    vocabulary = cast(Tokenizer, WorkloadVocabulary(size))
     source_ids = corpus.source_ids.copy()
-    source_ids[corpus.source_offsets[:-1]] = Vocabulary.bos_id
+    source_ids[corpus.source_offsets[:-1]] = WorkloadVocabulary.bos_id
     classes = np.random.default_rng(1).integers(N_LABELS, size=n, dtype=np.int32)
     labelled = replace(
         corpus,

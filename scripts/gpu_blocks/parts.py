@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from gpu_blocks.block import NO_GPU, Block
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.machine import bench_machine
-from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
+from transformer_cli.addons.benchmarks.matmuls import count_projections, flops, peak_rate, seconds_alone
 from transformer_cli.addons.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
@@ -52,7 +52,7 @@ def products(block: Block) -> Measured:
         config = block.config(model)
         dtype = choose_dtype(config.train.precision, block.device)
         n = config.train.tokens_per_update
-        each = projections(skeleton(config, vocab_size=config.data.tokenizer.vocab_size), n_source=n, n_target=n)
+        each = count_projections(skeleton(config, vocab_size=config.data.tokenizer.vocab_size), n_source=n, n_target=n)
         alone = sum(count * seconds_alone(one, dtype=dtype, device=block.device) for one, count in each.items())
         large = peak_rate(dtype, block.device)
         rate = flops(each) / alone

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gpu_blocks.block import Block, failure, note, with_train
 from transformer_cli.addons.benchmarks.keys import BenchConfig
-from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections
+from transformer_cli.addons.benchmarks.matmuls import count_projections, flops, peak_rate
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
 from transformer_cli.addons.benchmarks.training import skeleton
@@ -190,7 +190,7 @@ def summary(
     network = skeleton(config, vocab_size=config.data.tokenizer.vocab_size)
     for name, one in finished.items():
         done = [
-            flops(projections(network, n_source=of.n_source_tokens, n_target=of.n_target_tokens)) / of.seconds
+            flops(count_projections(network, n_source=of.n_source_tokens, n_target=of.n_target_tokens)) / of.seconds
             for of in one.rounds
         ]
         update_s = Spread.of([of.seconds / config.n_updates for of in one.rounds]).median

@@ -11,7 +11,14 @@ import numpy as np
 import torch
 
 from gpu_blocks.block import Block, failure
-from transformer_cli.addons.benchmarks.decoders import DEFAULT, CTranslate2, Engine, HuggingFace, Rows, TfmEngine
+from transformer_cli.addons.benchmarks.decoders import (
+    DEFAULT,
+    BenchmarkEngine,
+    CTranslate2,
+    HuggingFace,
+    Rows,
+    TfmEngine,
+)
 from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
@@ -68,7 +75,7 @@ def programs(block: Block, config: BenchConfig, model: ModelFile, *, precision: 
     decode = replace(config.decode, max_extra_length=0, batch_tokens=tokens)
     device, dtype = block.device, DTYPES[precision]
 
-    def of(engine: Engine, preset: str) -> Decode:
+    def of(engine: BenchmarkEngine, preset: str) -> Decode:
         return lambda rows, beam_size: engine.decode(rows, beam_size=beam_size, preset=preset.format(n=len(rows)))
 
     makers: dict[str, Callable[[], Decode]] = {

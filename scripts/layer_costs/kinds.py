@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scripts.layer_costs.settings import Settings
-from transformer_cli.addons.benchmarks.reference import check, tolerances
+from transformer_cli.addons.benchmarks.reference import check_error, tolerances
 from transformer_cli.config.train import Precision
 from transformer_cli.models.attention import SelfAttention, attend
 from transformer_cli.models.attention_kernels import attention_weights, window_mask
@@ -240,4 +240,4 @@ def check_attention(settings: Settings, device: torch.device) -> None:
         wanted = torch.autograd.grad(y_1LHE, exact, layer.grad.double())
         pairs = zip(layer.forward_and_backward(), wanted, strict=True)
         error = max(float((found - right).abs().max() / right.abs().max()) for found, right in pairs)
-        check(f"the gradient of {name}", error, tolerances(Precision[settings.precision], device)[1])
+        check_error(f"the gradient of {name}", error, tolerances(Precision[settings.precision], device)[1])

@@ -26,7 +26,7 @@ from transformer_cli.config.interpolation import literal, refuse_interpolations,
 from transformer_cli.config.keys import Options, check_key, fields_of, is_option
 from transformer_cli.config.keywords import config_of_fields
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
-from transformer_cli.config.recipes import chosen_files, fine_tuning_default, read_files, recipe_by_task
+from transformer_cli.config.recipes import chosen_files, fine_tuning_default, read_chosen_files, recipe_by_task
 from transformer_cli.config.text_values import override_as_written
 from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir, primary_file
@@ -88,7 +88,7 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
         raise ConfigError(f"{user_dir}: no such folder. Give --config-dir a folder with YAML files")
     check_overrides(command, overrides, user_dir)
     if user_dir is not None:
-        read_files([pair for pairs in chosen_files(command, overrides).values() for pair in pairs], user_dir)
+        read_chosen_files([pair for pairs in chosen_files(command, overrides).values() for pair in pairs], user_dir)
     register_user_files()
     register_schema(command)
     # Not as_uri(): Hydra does not decode the %20 of a blank.

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar
 
 from transformer_cli.config.checks import check_number_or_auto, check_range
-from transformer_cli.environment import VARIABLE, home_followed
+from transformer_cli.environment import ENVIRONMENT_VARIABLE, home_followed
 
 _T = TypeVar("_T")
 # Sentences of keys that several commands share.
@@ -202,4 +202,4 @@ def follow_home(config: Any) -> None:
 def _home_followed(value: Any) -> Any:
     if isinstance(value, list):
         return [_home_followed(one) for one in value]
-    return home_followed(value) if isinstance(value, str) and not VARIABLE.search(value) else value
+    return home_followed(value) if isinstance(value, str) and not ENVIRONMENT_VARIABLE.search(value) else value

@@ -8,7 +8,7 @@ from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.config.data import FOLDERS
-from transformer_cli.environment import VARIABLE, folder_named
+from transformer_cli.environment import ENVIRONMENT_VARIABLE, folder_named
 from transformer_cli.errors import ConfigError, quoted
 
 # Where this machine keeps its corpora: all that may come from the environment. Everything else is saved with a run or
@@ -21,10 +21,10 @@ def resolve(config: DictConfig) -> None:
     """Fill in each `${...}` in place; what comes from the environment stays as it is written. Raises ConfigError."""
     for parent, name, key, text in list(_texts(config, "${")):
         refuse_resolvers(text, key)
-        if VARIABLE.search(text):
+        if ENVIRONMENT_VARIABLE.search(text):
             if key not in PLACES:
                 _refuse_environment(key, text)
-            parent[name] = VARIABLE.sub(lambda match: f"\0{match[0][2:-1]}\0", text)
+            parent[name] = ENVIRONMENT_VARIABLE.sub(lambda match: f"\0{match[0][2:-1]}\0", text)
     for parent, name, key, text in _texts(config, "${"):
         try:
             parent[name]  # reading is what resolves; OmegaConf's message for a whole tree does not name the key
@@ -54,7 +54,7 @@ def _texts(config: DictConfig | ListConfig, part: str, prefix: str = "") -> Iter
 
 def refuse_resolvers(text: str, where: str) -> None:
     """Refuse every `${...}` but those of the environment and those that name another key."""
-    if "${" in _REFERENCE.sub(" ", VARIABLE.sub(" ", text)):
+    if "${" in _REFERENCE.sub(" ", ENVIRONMENT_VARIABLE.sub(" ", text)):
         raise ConfigError(
             f"{where}={quoted(text)[1:-1]}: only ${{oc.env:NAME}} and ${{other.key}} are filled in."
             " Write the value itself"
@@ -69,7 +69,7 @@ def _refuse_environment(key: str, text: str) -> NoReturn:
 
 
 def refuse_interpolations(value: object, key: str) -> None:
-    if isinstance(value, str) and "${" in (VARIABLE.sub("", value) if key in PLACES else value):
+    if isinstance(value, str) and "${" in (ENVIRONMENT_VARIABLE.sub("", value) if key in PLACES else value):
         raise ConfigError(f"{key}: interpolation {quoted(value)} is not supported here. Write the value itself")
     children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for name, child in children:

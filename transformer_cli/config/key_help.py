@@ -82,7 +82,7 @@ def _walk(schema: type, prefix: str, group: Any) -> Iterator[KeyHelp]:
         info = key_infos(schema)[name]
         kind, values = _kind(hints[field.name], info)
         may_change = bool(info.may_change)
-        yield KeyHelp(prefix + name, kind, shown(default), values, info.help, _value(default), may_change)
+        yield KeyHelp(prefix + name, kind, shown_value(default), values, info.help, _value(default), may_change)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
@@ -129,14 +129,14 @@ def _range(info: KeyInfo) -> str:
     return f"{info.low:,} to {'below ' if info.below else ''}{info.high:,}"
 
 
-def shown(default: Any) -> str:
+def shown_value(default: Any) -> str:
     """A default, or another value, as it is written on the command line; empty where there is none."""
     if default == REQUIRED:
         return ""
     if isinstance(default, list | tuple):
-        return f"[{','.join(map(shown, default))}]"
+        return f"[{','.join(map(shown_value, default))}]"
     if isinstance(default, dict) and default:
-        return f"{{{','.join(f'{name}:{shown(value)}' for name, value in default.items())}}}"
+        return f"{{{','.join(f'{name}:{shown_value(value)}' for name, value in default.items())}}}"
     if isinstance(default, Enum):
         return default.name
     if default is None or isinstance(default, bool):

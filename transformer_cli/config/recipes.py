@@ -38,7 +38,7 @@ def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None
         return []
     choices = chosen_files(command, overrides)
     corpora = [name for _, name in choices["data"]]
-    for (group, name), content in read_files(choices["experiment"], user_dir).items():
+    for (group, name), content in read_chosen_files(choices["experiment"], user_dir).items():
         if group != "experiment":
             continue
         named = [corpus for kind, corpus in _named_in(content, group) if kind == "data"]
@@ -56,7 +56,7 @@ def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None
 def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> str | None:
     """The recipe for the task of a corpus; None where there is one of its name, and for the paper's corpora."""
     folders = [folder for folder in (config_dir(), user_dir) if folder is not None]
-    contents = read_files([("data", corpus)], user_dir).values()
+    contents = read_chosen_files([("data", corpus)], user_dir).values()
     has_pairs = _n_columns(overrides, contents) == 3
     if corpus == "labels" and has_pairs:
         return "pairs"
@@ -87,7 +87,7 @@ def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path |
     if start is None or start.value() is None:
         return []
     corpora = chosen_files(command, overrides)["data"]
-    tasks = {_task_of(overrides, read_files([corpus], user_dir).values()) for corpus in corpora}
+    tasks = {_task_of(overrides, read_chosen_files([corpus], user_dir).values()) for corpus in corpora}
     return ["fine_tuning=default"] if tasks <= {"translation", "language_model"} else []
 
 
@@ -108,7 +108,7 @@ def chosen_files(command: str, overrides: Sequence[str]) -> dict[str, list[_Choi
     return {group: [(group, str(name)) for name in found if name is not None] for group, found in names.items()}
 
 
-def read_files(choices: Sequence[_Choice], user_dir: Path | None) -> dict[_Choice, Any]:
+def read_chosen_files(choices: Sequence[_Choice], user_dir: Path | None) -> dict[_Choice, Any]:
     """The content of the files that are chosen, of those that they name, and of the recipes of corpora among them.
 
     The user's are read strictly, and no other file of `user_dir` is. Raises ConfigError naming file and line.

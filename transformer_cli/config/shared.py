@@ -13,12 +13,12 @@ class OutputFormat(Enum):
 
 
 TORCH = "torch"
-AUTO = "auto"  # another engine where it is installed and has all that is asked for, else torch
+AUTO_ENGINE = "auto"  # another engine where it is installed and has all that is asked for, else torch
 ENGINES: Registry[Any] = Registry("engine")  # what translates: see decoding.engines
 
 
 def engine_names() -> list[str]:
-    return [*sorted({TORCH, *ENGINES.names()}), AUTO]
+    return [*sorted({TORCH, *ENGINES.names()}), AUTO_ENGINE]
 
 
 TAG = 'Tags of every line that does not begin with one itself, as <2de> or "<2de> <bt>".'

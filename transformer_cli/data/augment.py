@@ -109,7 +109,7 @@ class Augmenter:
     def _augmented(self, pairs: EncodedCorpus, indices: Array, *, epoch: int) -> tuple[EncodedCorpus, int, int]:
         """The augmented pairs, how many of them change, or would, and how many of these stay as they are."""
         rates = self.config.augment.rates
-        draws = draw(indices, seed=self.seed, epoch=epoch)
+        draws = draw_bits(indices, seed=self.seed, epoch=epoch)
         is_drawn = np.stack([_is_below(draws[AUGMENTATIONS.index(kind)], rate) for kind, rate in rates.items()])
         sides = [_split(pairs.source_ids, pairs.source_offsets), _split(pairs.target_ids, pairs.target_offsets)]
         changed: dict[int, _Pair] = {}
@@ -267,7 +267,7 @@ def _split_pair(pair: _Pair, languages: _Pair, random: Random) -> _Pair:
     return random.choice(list(zip(sources, targets, strict=True))) if len(sources) == len(targets) else pair
 
 
-def draw(indices: Array, *, seed: int, epoch: int) -> Array:
+def draw_bits(indices: Array, *, seed: int, epoch: int) -> Array:
     """64 random bits for each kind of AUGMENTATIONS, and one more row of them: [kinds + 1, pairs]."""
     purposes = np.arange(len(AUGMENTATIONS) + 1, dtype=np.uint64)
     keys = splitmix64(np.array([seed], np.uint64) + _PURPOSE)

@@ -34,7 +34,7 @@ def check_separates(config: DataConfig, tokenizer: Tokenizer) -> None:
         )
 
 
-def encode_pairs(tokenizer: Tokenizer, sources: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+def encode_text_pairs(tokenizer: Tokenizer, sources: Sequence[str]) -> list[tuple[list[int], list[int]]]:
     """The ids of both texts of each source, without BOS and EOS; two times none for a blank one."""
     pairs = [texts_of(source) for source in sources]
     ids = tokenizer.encode([first for first, _ in pairs] + [second for _, second in pairs])

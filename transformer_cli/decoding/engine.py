@@ -14,7 +14,7 @@ from transformer_cli.decoding.search import SEARCHES, Hypothesis, check_search
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.batch_size import BatchTokens
-from transformer_cli.inference.force_decode import ForcedScores, Pair
+from transformer_cli.inference.force_decode import ForcedScores, IdPair
 
 # Keys of `decode` that the Translator follows itself, whatever the engine.
 PLANNING_KEYS = frozenset(keys_of_part(DecodeConfig, "translator"))
@@ -49,7 +49,7 @@ class DecodeRequest:
     is_cancelled: Callable[[Segment], bool] | None = field(default=None, compare=False)
 
 
-Batch = tuple[Sequence[Segment], list[list[Hypothesis]]]  # segments, and the hypotheses of each, best first
+SearchedBatch = tuple[Sequence[Segment], list[list[Hypothesis]]]  # segments, and the hypotheses of each, best first
 
 
 class Engine(Protocol):
@@ -71,11 +71,11 @@ class Engine(Protocol):
     def tokens_per_batch(self, config: DecodeConfig) -> int:
         """Padded source tokens that one batch may have, EOS counted."""
 
-    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[SearchedBatch]:
         """Yield batches as they are finished; together they hold each segment once."""
 
     def score(
-        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+        self, pairs: Sequence[IdPair], *, batch_tokens: BatchTokens, with_attention: bool = False
     ) -> list[ForcedScores]:
         """Force-decode pairs of source and target ids, both without EOS."""
 

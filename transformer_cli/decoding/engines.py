@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transformer_cli.config.checks import check_choice
-from transformer_cli.config.shared import AUTO, ENGINES, TORCH, engine_names
+from transformer_cli.config.shared import AUTO_ENGINE, ENGINES, TORCH, engine_names
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +74,7 @@ class TorchKind(EngineKind):
 
 def engine_kind(name: str) -> EngineKind:
     """The entry of this name. Raises ConfigError."""
-    check_choice("engine", name, [one for one in engine_names() if one != AUTO])
+    check_choice("engine", name, [one for one in engine_names() if one != AUTO_ENGINE])
     kind: EngineKind = ENGINES[name]()
     return kind
 
@@ -83,4 +83,4 @@ def other_engines(name: str | None) -> dict[str, EngineKind]:
     """The engines but torch that `engine` leaves to choose from: all, unless it names one. Raises ConfigError."""
     if name is not None:
         check_choice("engine", name, engine_names())
-    return {one: engine_kind(one) for one in ENGINES.names() if one != TORCH and name in (None, AUTO, one)}
+    return {one: engine_kind(one) for one in ENGINES.names() if one != TORCH and name in (None, AUTO_ENGINE, one)}

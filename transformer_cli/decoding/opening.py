@@ -8,7 +8,7 @@ from statistics import fmean
 import torch
 
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
-from transformer_cli.config.shared import AUTO, TORCH
+from transformer_cli.config.shared import AUTO_ENGINE, TORCH
 from transformer_cli.config.tasks import TASKS, Task, task_of_model
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.engines import engine_kind, other_engines
@@ -102,7 +102,9 @@ def open_models(
     models = read_models(paths, kinds)
     if engine in others:
         return Opened(paths, models, engine)
-    better = (name for name, kind in others.items() if engine == AUTO and kind.is_better(models, decode, options))
+    better = (
+        name for name, kind in others.items() if engine == AUTO_ENGINE and kind.is_better(models, decode, options)
+    )
     return Opened(paths, models, next(better, TORCH))
 
 

@@ -14,7 +14,7 @@ from transformer_cli.decoding.terminology import Span, Term, occurrences, word_s
 
 
 @dataclass(frozen=True)
-class Translation:
+class AlignedTranslation:
     """A translation by its ids without EOS, and the source token that each of its tokens attends to."""
 
     ids: Sequence[int]
@@ -24,14 +24,14 @@ class Translation:
 class Placement:
     """Compares translations of one source with one that was found without terms."""
 
-    def __init__(self, source_ids: Sequence[int], tokenizers: Tokenizers, plain: Translation) -> None:
+    def __init__(self, source_ids: Sequence[int], tokenizers: Tokenizers, plain: AlignedTranslation) -> None:
         self.target = tokenizers.target
         self.source_text = tokenizers.source.decode(source_ids)
         self.source_words = [span for span in word_spans(self.source_text) if _has_letters(self.source_text, span)]
         self.source_tokens = token_spans(source_ids, tokenizers.source)
         self.plain = self._attended(plain)
 
-    def misplaced(self, terms: Sequence[Term], found: Translation) -> tuple[Term, ...]:
+    def misplaced(self, terms: Sequence[Term], found: AlignedTranslation) -> tuple[Term, ...]:
         """The terms that translate another source phrase, or that stand beside another translation of their own.
 
         A term that is not in the translation is not one of them.
@@ -39,7 +39,7 @@ class Placement:
         attended = self._attended(found)
         return tuple(term for term in terms if self._is_misplaced(term, attended))
 
-    def _attended(self, translation: Translation) -> "_Attended":
+    def _attended(self, translation: AlignedTranslation) -> "_Attended":
         assert translation.attention_TS is not None
         text, tokens = self.target.decode(translation.ids), token_spans(translation.ids, self.target)
         return _Attended(text, word_spans(text), tokens, translation.attention_TS.tolist())

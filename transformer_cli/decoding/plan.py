@@ -52,7 +52,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Line:
+class PlannedLine:
     """A line to translate. Most have one segment, blank ones and those without a letter none."""
 
     text: str  # without its tags
@@ -100,7 +100,7 @@ class Planner:
         *,
         copies: bool = True,
         check: Callable[[], object] = goes_on,
-    ) -> list[Line]:
+    ) -> list[PlannedLine]:
         """A prefix is for the first segment of its line, a term for every segment that contains it, a tag for all.
 
         A line without a letter has no segments if it `copies` such lines, unless it has a prefix or a term. `check` is
@@ -115,7 +115,7 @@ class Planner:
             tags = tuple(own_tags) or self.tags
             if copies and not (prefixes and prefixes[n]) and self._is_copied(text):
                 copy = as_one_line(text if own_tags else lines[n]).strip() if normalize(text) else ""
-                work.append(Line(text, [], too_long=False, copy=copy, tags=tags))
+                work.append(PlannedLine(text, [], too_long=False, copy=copy, tags=tags))
                 continue
             parts, too_long = self._split(text, ids, self.max_source_length - len(tags))
             segments = []
@@ -125,7 +125,9 @@ class Planner:
                 tagged = source.behind(tags, part.ids)
                 segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, tuple(terms)))
             invisible = tuple(dict.fromkeys(format_characters(lines[n]))) if shown[n] is not lines[n] else ()
-            work.append(Line(text, segments, too_long, unknown_characters(text, ids, plain), invisible, tags=tags))
+            work.append(
+                PlannedLine(text, segments, too_long, unknown_characters(text, ids, plain), invisible, tags=tags)
+            )
         return work
 
     def _is_copied(self, text: str) -> bool:
@@ -133,7 +135,7 @@ class Planner:
             return False
         return self.terminology is None or not self.terminology.find(text)
 
-    def separator(self, line: Line) -> str:
+    def separator(self, line: PlannedLine) -> str:
         """What stands between the translations of the segments of a line."""
         return "" if has_no_spaces(self.text.language_of(line.tags)) else " "
 
@@ -168,7 +170,7 @@ class Planner:
             return split_line(sentence.text, source, max_tokens=longest, language=language, packs=self.packs_sentences)
         return [EncodedText(source.decode(sentence.ids[:longest]), sentence.ids[:longest])]
 
-    def warn_too_long(self, work: Sequence[Line], first_line: int) -> None:
+    def warn_too_long(self, work: Sequence[PlannedLine], first_line: int) -> None:
         if numbers := [n for n, line in enumerate(work, start=first_line) if line.too_long]:
             LOGGER.warning(
                 "%s: longer than %s tokens, %s",
@@ -179,13 +181,13 @@ class Planner:
                 else TREATMENTS[self.long_lines],
             )
 
-    def warn_of_tags(self, lines: Sequence[str], work: Sequence[Line], first_line: int) -> None:
+    def warn_of_tags(self, lines: Sequence[str], work: Sequence[PlannedLine], first_line: int) -> None:
         """Warns of faults in the tags of lines; each warning once."""
         for number, (given, line) in enumerate(zip(lines, work, strict=True), start=first_line):
             if line.segments:
                 self.tag_warnings.check(number, given, line.tags)
 
-    def join(self, line: Line, found: Mapping[SegmentKey, Sequence[Hypothesis]]) -> Translated:
+    def join(self, line: PlannedLine, found: Mapping[SegmentKey, Sequence[Hypothesis]]) -> Translated:
         """The n-th candidate of a line is made of the n-th of each of its segments."""
         if not line.segments:
             return Translated([Candidate(line.copy, 0.0)], left_alone=line.copy != "")

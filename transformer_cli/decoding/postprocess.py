@@ -15,8 +15,8 @@ from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.decoding.engine import DecodeRequest, Engine
-from transformer_cli.decoding.placement import Placement, Translation
-from transformer_cli.decoding.plan import N_NAMED, Hypotheses, Line, Planner, Segment, goes_on, named
+from transformer_cli.decoding.placement import AlignedTranslation, Placement
+from transformer_cli.decoding.plan import N_NAMED, Hypotheses, PlannedLine, Planner, Segment, goes_on, named
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase
@@ -71,7 +71,7 @@ class ConstraintStep:
         return other
 
     def apply(
-        self, work: Sequence[Line], found: Hypotheses, request: DecodeRequest
+        self, work: Sequence[PlannedLine], found: Hypotheses, request: DecodeRequest
     ) -> tuple[TermsOfLines, TermsOfLines]:
         """Replace hypotheses in `found`; returns the terms that are unsatisfied, and those that are misplaced."""
         unsatisfied: TermsOfLines = {}
@@ -145,7 +145,7 @@ class ConstraintStep:
         """The likeliest translation whose terms are all in their place; if there is none, the likeliest."""
         n = segment.n_tags
         reference, *translations = [
-            Translation(h.ids, None if scores.attention_TS is None else scores.attention_TS[:, n:])
+            AlignedTranslation(h.ids, None if scores.attention_TS is None else scores.attention_TS[:, n:])
             for h, scores in zip((plain, *candidates), forced, strict=True)
         ]
         placement = Placement(segment.ids[n:], self.tokenizers, reference)
@@ -231,7 +231,7 @@ def retry_config(config: DecodeConfig) -> DecodeConfig:
 def retry_degenerate(
     planner: Planner,
     constraints: ConstraintStep,
-    work: Sequence[Line],
+    work: Sequence[PlannedLine],
     found: Hypotheses,
     results: list[Translated],
     request: DecodeRequest,
@@ -266,7 +266,7 @@ def retry_degenerate(
 def rescore(
     engine: Engine,
     planner: Planner,
-    work: Sequence[Line],
+    work: Sequence[PlannedLine],
     found: Hypotheses,
     results: list[Translated],
     *,
@@ -299,7 +299,7 @@ def rescore(
             alignment += [(first_source + i, first_target + j) for j, i in enumerate(links)]
 
 
-def _first_word(line: Line, part: int) -> int:
+def _first_word(line: PlannedLine, part: int) -> int:
     """The number of the word that a segment of a line begins with, or in."""
     ends = list(accumulate(len(word) for word in normalize(line.text).split()))
     before = (normalize(segment.text) for segment in line.segments[:part])

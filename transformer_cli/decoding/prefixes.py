@@ -9,12 +9,12 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.text_io import STDIN, decode_line
 
-Ids = tuple[int, ...]
+PrefixIds = tuple[int, ...]
 
 
 def with_prefixes(
     source: ChunkSource, prefix: Path, translator: Translator, *, path: str | None, strict: bool
-) -> tuple[ChunkSource, list[Ids]]:
+) -> tuple[ChunkSource, list[PrefixIds]]:
     """The whole input, and the ids that each line's translation begins with, all checked before any is translated.
 
     The input is the file `path`, or standard input. Raises DataError with the line of a prefix that no translation can
@@ -32,7 +32,7 @@ def with_prefixes(
             f"{name}: has {len(prefixes):,} lines, {where} {len(lines):,}, so nothing is translated."
             " Make line n of one the beginning of the translation of line n of the other"
         )
-    found: list[Ids] = []
+    found: list[PrefixIds] = []
     for number, (text, room) in enumerate(zip(prefixes, translator.room(lines), strict=True), start=1):
         ids = written_ids(text, translator.tokenizers.target)
         if ids is None:

@@ -9,7 +9,7 @@ from transformer_cli.decoding.results import Candidate, Translated
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 
 
-def flags_of(result: Translated) -> dict[str, bool]:
+def quality_flags(result: Translated) -> dict[str, bool]:
     """Quality flags of a translation."""
     return {
         "cut": result.cut,
@@ -31,7 +31,7 @@ def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) ->
         "source": source,
         **_candidate(best),
         "alternatives": [_candidate(other) for other in others],
-        **flags_of(result),
+        **quality_flags(result),
         "unmet_terms": [[term.source, *term.targets] for term in result.unsatisfied],
         "misplaced_terms": [[term.source, *term.targets] for term in result.misplaced],
         "unknown_characters": list(result.unknown),

@@ -23,13 +23,13 @@ from typing import Any
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, Engine
+from transformer_cli.decoding.engine import Capabilities, DecodeRequest, Engine, SearchedBatch
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import SEARCHES, Hypothesis
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.batch_size import BatchTokens
-from transformer_cli.inference.force_decode import ForcedScores, Pair
+from transformer_cli.inference.force_decode import ForcedScores, IdPair
 from transformer_cli.plugins import RAISED, as_exception
 from transformer_cli.system import in_forked_processes
 
@@ -165,7 +165,9 @@ class SharedEngine:
         """End the threads when they have done what is waiting."""
         self._end()
 
-    def search(self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None) -> Iterator[Batch]:
+    def search(
+        self, segments: Sequence[Segment], request: DecodeRequest, call: Call | None = None
+    ) -> Iterator[SearchedBatch]:
         """Searches as the engine does; raises GoneError when `call` is over before all is found."""
         kind, items = self._searches(segments, request)
         for n, found in self._queue.results(kind, items, call or Call()):
@@ -199,7 +201,7 @@ class SharedEngine:
 
     def score(
         self,
-        pairs: Sequence[Pair],
+        pairs: Sequence[IdPair],
         *,
         batch_tokens: BatchTokens,
         with_attention: bool = False,
@@ -242,11 +244,11 @@ class CallEngine:
     def tokens_per_batch(self, config: DecodeConfig) -> int:
         return self.shared.tokens_per_batch(config)
 
-    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[SearchedBatch]:
         return self.shared.search(segments, request, self.call)
 
     def score(
-        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+        self, pairs: Sequence[IdPair], *, batch_tokens: BatchTokens, with_attention: bool = False
     ) -> list[ForcedScores]:
         return self.shared.score(pairs, batch_tokens=batch_tokens, with_attention=with_attention, call=self.call)
 

@@ -10,7 +10,7 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import Call, SharedEngine
-from transformer_cli.decoding.translator import Translator, listed
+from transformer_cli.decoding.translator import Translator, list_of_lines
 
 CALLS_AT_ONCE = 256  # of coroutines that need a thread, because there is more to do than one search
 SHORT = 2000  # characters that are split into sentences and pieces without a thread: some 0.2 ms
@@ -31,7 +31,7 @@ class SharedTranslator(Translator):
 
     async def translate_async(self, lines: Iterable[str], call: Call | None = None) -> list[Translated]:
         """Translates as `translate` does, for a coroutine; if it is cancelled, what still waits is not searched."""
-        call, lines = call or Call(), listed(lines)
+        call, lines = call or Call(), list_of_lines(lines)
         if self.searches_once and sum(map(len, lines)) <= SHORT:
             work = self.planned(lines)
             segments = [segment for line in work for segment in line.segments]

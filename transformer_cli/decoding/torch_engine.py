@@ -16,7 +16,7 @@ import torch
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.data.transfer import to_device
-from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest
+from transformer_cli.decoding.engine import Capabilities, DecodeRequest, SearchedBatch
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.search import (
@@ -42,7 +42,7 @@ from transformer_cli.inference.batch_invariance import (
 )
 from transformer_cli.inference.batch_size import BatchTokens, forward_tokens, sentences_per_batch
 from transformer_cli.inference.cuda_graphs import CudaGraphDecoder, can_capture, cuda_graph_capture
-from transformer_cli.inference.force_decode import ForcedScores, Pair, force_decode
+from transformer_cli.inference.force_decode import ForcedScores, IdPair, force_decode
 from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.inference.precision import dtype_of, in_precision, overflow_named
 from transformer_cli.inference.prepack import can_prepack, prepack
@@ -111,7 +111,7 @@ class TorchEngine:
     def tokens_per_batch(self, config: DecodeConfig) -> int:
         return max(1, forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config))
 
-    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[SearchedBatch]:
         """Raises CheckpointError if logits are not finite, and EnvironmentFault if memory does not suffice for one."""
         split = self._split_batches(request.config)
         if self.pool is not None:
@@ -131,7 +131,7 @@ class TorchEngine:
             yield batch, self._redecode(batch, request, split)
 
     def score(
-        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+        self, pairs: Sequence[IdPair], *, batch_tokens: BatchTokens, with_attention: bool = False
     ) -> list[ForcedScores]:
         with self._ready():
             return force_decode(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import DecodeRequest, Engine, check_supported
-from transformer_cli.decoding.plan import Hypotheses, Line, Planner, Segment, goes_on
+from transformer_cli.decoding.plan import Hypotheses, PlannedLine, Planner, Segment, goes_on
 from transformer_cli.decoding.postprocess import (
     ConstraintStep,
     rescore,
@@ -66,7 +66,7 @@ class Translator:
         `prefixes` are ids that the translation of each line begins with, at most as many as `room` allows. Lines are
         numbered from `first_line` in warnings. `on_progress` gets the number of lines finished since its last call.
         """
-        lines = listed(lines)
+        lines = list_of_lines(lines)
         if prefixes is not None and not self.options.prefixes:
             check_supported(self.engine.capabilities, self.config, replace(self.options, prefixes=True))
         request = DecodeRequest(self.config, self.seed, first_line, self.options.n_likeliest)
@@ -102,7 +102,7 @@ class Translator:
 
     def planned(
         self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None, first_line: int = 1
-    ) -> list[Line]:
+    ) -> list[PlannedLine]:
         """Lines with their segments; warns of what is unusual."""
         work = self.planner.plan(lines, prefixes, check=self.check)
         if self.options.warns:
@@ -120,7 +120,7 @@ class Translator:
         return self.planner.room(lines)
 
     def _search(
-        self, work: Sequence[Line], request: DecodeRequest, on_progress: Callable[[int], object]
+        self, work: Sequence[PlannedLine], request: DecodeRequest, on_progress: Callable[[int], object]
     ) -> tuple[Hypotheses, list[Translated]]:
         """The hypotheses of every segment, and of every line, without lexical constraints: most satisfy theirs anyway.
 
@@ -142,7 +142,7 @@ class Translator:
         return found, [results[n] for n in range(len(work))]
 
 
-def listed(lines: Iterable[str]) -> list[str]:
+def list_of_lines(lines: Iterable[str]) -> list[str]:
     """Raises TypeError for a single text, which would be translated letter by letter."""
     if isinstance(lines, str):
         raise TypeError(f"lines: {quoted(lines, 40)} is one text. Give a list of texts, as [text]")

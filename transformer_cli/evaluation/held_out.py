@@ -23,7 +23,7 @@ MOST_CHARACTERS = 50_000_000  # of both sets together; the largest news sets hav
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutTexts:
     """What a run is scored on."""
 
     dev: ParallelText
@@ -58,7 +58,7 @@ def write_held_out(prepared: Prepared, run_dir: Path) -> None:
         write_whole(run_dir / HELD_OUT_FILE, json.dumps(content).encode())
 
 
-def read_held_out(run_dir: Path | None, fingerprints: Iterable[str]) -> HeldOut | None:
+def read_held_out(run_dir: Path | None, fingerprints: Iterable[str]) -> HeldOutTexts | None:
     """What `write_held_out` has left of the corpus with these fingerprints; None if there is nothing, or another's."""
     if run_dir is None:
         return None
@@ -67,7 +67,7 @@ def read_held_out(run_dir: Path | None, fingerprints: Iterable[str]) -> HeldOut 
         if any(fingerprint != content["fingerprint"] for fingerprint in fingerprints):
             return None
         test = None if content["test"] is None else text_of(content["test"])
-        return HeldOut(text_of(content["dev"]), test, tuple(content["held"]))
+        return HeldOutTexts(text_of(content["dev"]), test, tuple(content["held"]))
     except (OSError, TfmError, AssertionError, *MALFORMED):
         return None
 

@@ -19,7 +19,7 @@ from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import MODEL_FILE, ModelFile
-from transformer_cli.models.locate import named
+from transformer_cli.models.locate import named_path
 from transformer_cli.models.runs import run_of
 from transformer_cli.text_io import check_output
 
@@ -48,7 +48,12 @@ def place_to_save(
         return Place(Path(config.save))
     inputs = [config.source, *reference_files(config)]
     return default_place(
-        [named(config.checkpoint, paths[0]), *paths[1:]], models, test, search, tags, inputs=list(filter(None, inputs))
+        [named_path(config.checkpoint, paths[0]), *paths[1:]],
+        models,
+        test,
+        search,
+        tags,
+        inputs=list(filter(None, inputs)),
     )
 
 

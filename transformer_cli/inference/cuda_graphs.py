@@ -24,7 +24,7 @@ from torch import Tensor
 
 from transformer_cli.inference.batch_invariance import FixedShapeCache
 from transformer_cli.inference.incremental import incremental_decoder
-from transformer_cli.inference.static_steps import ModelStep, Program, ProgramT
+from transformer_cli.inference.static_steps import ModelStep, ProgramT, StaticProgram
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 from transformer_cli.models.memory import free_memory
@@ -34,8 +34,8 @@ LEAST_TARGET = 32  # tokens; more are rounded up to a power of two, which takes 
 LEAST_ATTENDED = 16  # tokens; each further graph attends to twice as many
 SHARE_OF_MEMORY = 0.25  # of the device, for static buffers
 
-Step = Callable[[], object]
-Capture = Callable[[Step], Step]  # takes the step once, and returns its replay
+StepFunction = Callable[[], object]
+Capture = Callable[[StepFunction], StepFunction]  # takes the step once, and returns its replay
 
 
 class Shape(NamedTuple):
@@ -54,8 +54,10 @@ class StaticBuffers:
     ids_R: Tensor
     logits_RV: Tensor | None = None  # of steps of the model alone
     fronts: dict[int, Any] = field(default_factory=dict)  # caches of the first sentences, by their number
-    programs: dict[tuple[Hashable, int], Program] = field(default_factory=dict)  # by key and number of sentences
-    captured: dict[tuple[int, int, int], Step] = field(default_factory=dict)  # sentences, attended tokens, program
+    programs: dict[tuple[Hashable, int], StaticProgram] = field(default_factory=dict)  # by key and number of sentences
+    captured: dict[tuple[int, int, int], StepFunction] = field(
+        default_factory=dict
+    )  # sentences, attended tokens, program
 
     def front(self, n_sentences: int) -> Any:
         if n_sentences not in self.fronts:
@@ -97,10 +99,10 @@ class CudaGraphCache(FixedShapeCache):
         program: ProgramT = programs[key, self.n_sentences]
         return program
 
-    def take_step(self, program: Program) -> None:
+    def take_step(self, program: StaticProgram) -> None:
         self.replay(program.take, id(program))
 
-    def replay(self, step: Step, name: int) -> None:
+    def replay(self, step: StepFunction, name: int) -> None:
         """Take the step, captured if it was not before."""
         attended = LEAST_ATTENDED
         while attended <= self.length:
@@ -230,7 +232,7 @@ def cuda_graph_capture(device: torch.device) -> Capture:
     stream, live = torch.cuda.Stream(device), weakref.WeakSet[torch.cuda.CUDAGraph]()  # type: ignore[no-untyped-call]
     pool: Any = None
 
-    def capture(step: Step) -> Step:
+    def capture(step: StepFunction) -> StepFunction:
         nonlocal pool
         with torch.cuda.device(device):
             step()  # the step itself; tables of a first call cannot be made during capture

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tasks import TextKind, task_of_model
-from transformer_cli.data.pairs import delimited_pair, encode_pairs
+from transformer_cli.data.pairs import delimited_pair, encode_text_pairs
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.transfer import to_device
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
@@ -22,7 +22,7 @@ from transformer_cli.models.memory import SplitBatches
 def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int, n_texts: int = 1) -> list[list[int]]:
     """Ids of each line between BOS and EOS, or of pairs; of one with more than `max_length` tokens, the first ones."""
     if n_texts == 2:
-        return [delimited_pair(*pair, tokenizer, max_length=max_length) for pair in encode_pairs(tokenizer, lines)]
+        return [delimited_pair(*pair, tokenizer, max_length=max_length) for pair in encode_text_pairs(tokenizer, lines)]
     return [delimited(ids, tokenizer, max_length=max_length) for ids in tokenizer.encode(lines)]
 
 
@@ -38,7 +38,7 @@ def longest_of(model: ModelFile) -> int:
     return min(longest, model.config.max_positions) if model.config.positions is Positions.learned else longest
 
 
-class Reader:
+class LineEncoder:
     """Encodes lines in batches: `ask` maps ids, [B, S], to [B, X].
 
     The lines of a classifier of pairs are first<TAB>second. A blank line has no result. `cut` are the numbers of the
@@ -65,7 +65,7 @@ class Reader:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Ids of each line as the model reads them; none of a blank line."""
         tokenizer, begins, longest = self.tokenizer, self.begins, self.max_length
-        pairs = encode_pairs(tokenizer, lines) if self.n_texts == 2 else []
+        pairs = encode_text_pairs(tokenizer, lines) if self.n_texts == 2 else []
         ids = [[*first, *second] for first, second in pairs] or tokenizer.encode(lines)
         n_added = begins + self.n_texts
         self.cut += [self.n_lines + i for i, line in enumerate(ids, start=1) if len(line) + n_added > longest]

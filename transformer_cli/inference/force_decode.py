@@ -28,7 +28,7 @@ _NOT_FINITE = (
     " use an earlier checkpoint"
 )
 
-Pair = tuple[Sequence[int], Sequence[int]]  # ids of source and target, both without EOS
+IdPair = tuple[Sequence[int], Sequence[int]]  # ids of source and target, both without EOS
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ForcedDistribution:
 @torch.inference_mode()
 def force_decode(
     model: AnyModel | LanguageModel,
-    pairs: Sequence[Pair],
+    pairs: Sequence[IdPair],
     tokenizers: Tokenizers,
     *,
     device: torch.device,
@@ -86,7 +86,7 @@ def force_decode(
 
 @torch.inference_mode()
 def force_decode_distributions(
-    model: AnyModel, pair: Pair, tokenizers: Tokenizers, *, device: torch.device, n_likeliest: int
+    model: AnyModel, pair: IdPair, tokenizers: Tokenizers, *, device: torch.device, n_likeliest: int
 ) -> list[ForcedDistribution]:
     """The distributions at each token of a given translation, its EOS last, as `force_decode` computes them.
 
@@ -122,7 +122,7 @@ def _distributions(logits_KV: Tensor, ids_K: Tensor, n_likeliest: int) -> list[F
     ]
 
 
-def _batches(pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[list[int]]:
+def _batches(pairs: Sequence[IdPair], *, max_tokens: int) -> Iterator[list[int]]:
     """Numbers of pairs, the longest first: rows × longest side ≤ `max_tokens`, or a single pair."""
     lengths = [(len(source) + 1, len(target) + 1) for source, target in pairs]  # both with EOS
     batch: list[int] = []
@@ -141,7 +141,7 @@ def _score(
     model: AnyModel | LanguageModel,
     tokenizers: Tokenizers,
     device: torch.device,
-    pairs: Sequence[Pair],
+    pairs: Sequence[IdPair],
     *,
     with_attention: bool,
 ) -> list[ForcedScores]:
@@ -171,7 +171,7 @@ def _score(
 
 
 def _inputs(
-    tokenizers: Tokenizers, device: torch.device, pairs: Sequence[Pair]
+    tokenizers: Tokenizers, device: torch.device, pairs: Sequence[IdPair]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Source and decoder input of each pair; the indices of the K real tokens in the latter, and what follows each."""
     source, target = tokenizers.source, tokenizers.target

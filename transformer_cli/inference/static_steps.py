@@ -18,7 +18,7 @@ class ModelStep:
     reorder: Callable[[Tensor], None]  # keep these rows
 
 
-class Program(Protocol):
+class StaticProgram(Protocol):
     """The steps of a search on static buffers."""
 
     def take(self) -> None:
@@ -28,7 +28,7 @@ class Program(Protocol):
         """The tensors of the program."""
 
 
-ProgramT = TypeVar("ProgramT", bound=Program)
+ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 
 
 @runtime_checkable
@@ -43,5 +43,5 @@ class StaticSteps(Protocol):
     def program(self, key: Hashable, new: Callable[[ModelStep], ProgramT]) -> ProgramT:
         """The program of an earlier search with this key for as many sentences, or a new one."""
 
-    def take_step(self, program: Program) -> None:
+    def take_step(self, program: StaticProgram) -> None:
         """Take a step of `program`: replay it, if it is captured."""

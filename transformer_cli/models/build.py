@@ -5,7 +5,7 @@ from dataclasses import replace
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.options import checked_options
 from transformer_cli.models.registry import MODELS, Vocabulary
-from transformer_cli.models.transformer import DEFAULT_OPTIONS, Model, ModelOptions
+from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Model, ModelOptions
 
 
 def build_model(
@@ -17,7 +17,7 @@ def build_model(
     target_pad_id: int,
     target_bos_id: int | None = None,
     source_eos_id: int | None = None,
-    options: ModelOptions = DEFAULT_OPTIONS,
+    options: ModelOptions = DEFAULT_MODEL_OPTIONS,
 ) -> Model:
     """The model called `config.name`, with freshly drawn weights."""
     source = Vocabulary(source_vocab_size, source_pad_id, eos_id=source_eos_id)

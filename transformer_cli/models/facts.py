@@ -72,10 +72,10 @@ def model_facts(path: Path) -> dict[str, Any]:
         raise unreadable(path, error) from error
     for name in CARDS.names():
         facts |= CARDS[name]().facts_beside(path, header.sha256)
-    return checked(facts, path)
+    return checked_facts(facts, path)
 
 
-def checked(facts: dict[str, Any], path: Path) -> dict[str, Any]:
+def checked_facts(facts: dict[str, Any], path: Path) -> dict[str, Any]:
     """`facts`, of which a card can be made. Raises CheckpointError for those of a damaged or forged file."""
     try:
         for name in CARDS.names():
@@ -116,7 +116,11 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
     rows = (
         [("languages", direction(facts))] if is_translator else [("language", described_language(facts["source_lang"]))]
     )
-    rows += [("architecture", architecture(config)), ("options", options(config)), ("vocabulary", vocabulary(facts))]
+    rows += [
+        ("architecture", architecture(config)),
+        ("options", options(config)),
+        ("vocabulary", vocabulary_line(facts)),
+    ]
     if facts.get("labels"):
         name = "labels" if config["name"] == "tagger" else "classes"
         rows.append((name, ", ".join(map(str, facts["labels"]))))
@@ -156,7 +160,7 @@ def options(config: Mapping[str, Any]) -> str:
     return " ".join([*parts, *(f"{name}={str(config[name]).lower()}" for name in changed)])
 
 
-def vocabulary(facts: Mapping[str, Any]) -> str:
+def vocabulary_line(facts: Mapping[str, Any]) -> str:
     sizes = facts.get("vocabularies") or {}
     source, target = sizes.get("source"), sizes.get("target")
     if source is None and target is None:

@@ -30,8 +30,8 @@ from transformer_cli.models.header import (
     MALFORMED,
     METADATA,
     MODEL_FILE,
-    NEEDS,
     NO_HASH,
+    READABLE_SINCE,
     SOURCE,
     TARGET,
     check_hash,
@@ -55,7 +55,7 @@ from transformer_cli.version import __version__
 __all__ = [
     "MALFORMED",
     "MODEL_FILE",
-    "NEEDS",
+    "READABLE_SINCE",
     "ModelFile",
     "is_whole",
     "map_model",
@@ -223,7 +223,7 @@ def _metadata_of(model: ModelFile) -> str:
     metadata = {
         "sha256": NO_HASH,
         "format": FORMAT,
-        "needs": NEEDS,
+        "needs": READABLE_SINCE,
         "tfm": __version__,
         "step": model.step,
         "source_lang": model.source_lang,

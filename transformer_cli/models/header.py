@@ -18,7 +18,7 @@ from transformer_cli.version import __version__
 
 MODEL_FILE = "model.safetensors"
 FORMAT = 1
-NEEDS = "0.1.0"  # the first version of tfm that reads this format
+READABLE_SINCE = "0.1.0"  # the first version of tfm that reads this format
 METADATA = "tfm"  # the only metadata key: safetensors writes several in random order
 NO_HASH = "0" * 64  # stands in for the hash while the file is being hashed
 SOURCE, TARGET = "tokenizer.source", "tokenizer.target"  # tensors that hold the bytes of the tokenizers

@@ -20,7 +20,7 @@ from transformer_cli.models.embeddings import TokenEmbedding, make_embedding
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import CausalLayer
 from transformer_cli.models.layouts import AttentionLayout, PaddedLayout
-from transformer_cli.models.transformer import DEFAULT_OPTIONS, ModelOptions, Stack, TokenModel, make_layer
+from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, ModelOptions, Stack, TokenModel, make_layer
 
 
 class CausalStack(Stack):
@@ -28,7 +28,7 @@ class CausalStack(Stack):
 
     layers: Sequence[CausalLayer]
 
-    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_MODEL_OPTIONS) -> None:
         super().__init__(config, options)
         layers = nn.ModuleList(make_layer(CausalLayer, config) for _ in range(config.n_decoder_layers))
         self.layers = cast(Sequence[CausalLayer], layers)  # torch's list does not declare the type of its items
@@ -60,7 +60,7 @@ class LanguageModel(TokenModel):
     kind = "decoder"
 
     def __init__(
-        self, config: ModelConfig, *, vocab_size: int, pad_id: int, options: ModelOptions = DEFAULT_OPTIONS
+        self, config: ModelConfig, *, vocab_size: int, pad_id: int, options: ModelOptions = DEFAULT_MODEL_OPTIONS
     ) -> None:
         super().__init__()
         if config.decoder_start is DecoderStart.zero:

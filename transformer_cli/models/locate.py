@@ -32,7 +32,7 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
     """
     if checkpoint is not None:
         path = follow(Path(checkpoint))
-        if path.exists() and not is_ours(path):
+        if path.exists() and not is_own_model(path):
             converted = (FOREIGN_MODELS[name](path) for name in FOREIGN_MODELS.names())
             if (model := next(filter(None, converted), None)) is not None:
                 return model
@@ -55,14 +55,14 @@ def locate_own_model(checkpoint: str | None, runs: str) -> Path:
     return model
 
 
-def named(checkpoint: str | list[str] | None, model: Path) -> Path:
+def named_path(checkpoint: str | list[str] | None, model: Path) -> Path:
     """What the user has named where the (first) model file, `model`, was made of another program's; else the file."""
     first = checkpoint[0] if isinstance(checkpoint, list) else checkpoint
     origin = None if first is None else follow(Path(first)).resolve()
-    return model if origin is None or not origin.exists() or is_ours(origin) else origin
+    return model if origin is None or not origin.exists() or is_own_model(origin) else origin
 
 
-def is_ours(path: Path) -> bool:
+def is_own_model(path: Path) -> bool:
     """Whether a file begins as our model files do, or a folder holds one."""
     file = model_in(path) if path.is_dir() else path
     if file is None or not file.is_file():

@@ -50,7 +50,7 @@ class ModelOptions:
     vocab_multiple_of: int = 1  # in training, pad the product with the vocabulary to a multiple of so many columns
 
 
-DEFAULT_OPTIONS = ModelOptions()
+DEFAULT_MODEL_OPTIONS = ModelOptions()
 
 
 class Stack(nn.Module):
@@ -102,7 +102,7 @@ class Encoder(Stack):
 
     layers: Sequence[EncoderLayer]
 
-    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_MODEL_OPTIONS) -> None:
         super().__init__(config, options)
         layers = nn.ModuleList(make_layer(EncoderLayer, config) for _ in range(config.n_encoder_layers))
         self.layers = cast(Sequence[EncoderLayer], layers)  # torch's list does not declare the type of its items
@@ -120,7 +120,7 @@ class Decoder(Stack):
 
     layers: Sequence[DecoderLayer]
 
-    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, config: ModelConfig, options: ModelOptions = DEFAULT_MODEL_OPTIONS) -> None:
         super().__init__(config, options)
         layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
         self.layers = cast(Sequence[DecoderLayer], layers)
@@ -217,7 +217,7 @@ class Transformer(TokenModel):
         source_pad_id: int,
         target_pad_id: int,
         target_bos_id: int | None = None,
-        options: ModelOptions = DEFAULT_OPTIONS,
+        options: ModelOptions = DEFAULT_MODEL_OPTIONS,
     ) -> None:
         super().__init__()
         tying = config.tie_embeddings

@@ -61,7 +61,7 @@ def fitting_batch_size(config: TrainConfig, prepared: Prepared, device: torch.de
     """The batch size that fits this device by itself."""
     if device.type == "cuda":
         dry_run = _warmed_up(with_batch_size(config, SMALLEST), prepared, device)
-        found = fitting_compiled(dry_run, largest(dry_run, useful(dry_run, world_size)))
+        found = fitting_compiled(dry_run, largest_fitting(dry_run, useful(dry_run, world_size)))
         del dry_run
         _free(device)  # the run itself begins with all of the memory
         return found
@@ -93,7 +93,7 @@ def useful(dry_run: DryRun, world_size: int) -> int:
     return -(-most // world_size)
 
 
-def largest(dry_run: DryRun, most: int) -> int:
+def largest_fitting(dry_run: DryRun, most: int) -> int:
     """The largest number up to `most` that fits with room to spare: doubling, and then halving the gap to a sixteenth.
 
     SMALLEST where nothing fits: training will split batches, with a warning.

@@ -41,7 +41,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import (
     MALFORMED,
     MODEL_FILE,
-    NEEDS,
+    READABLE_SINCE,
     ModelFile,
     is_whole,
     model_pieces,
@@ -55,8 +55,8 @@ from transformer_cli.models.locate import LATEST, STATE_FILE
 from transformer_cli.system import NO_LINK, rename, sync_folder
 from transformer_cli.version import __version__
 
-FORMAT = 1
-CHECKPOINTS = "checkpoints"
+CHECKPOINT_FORMAT = 1
+CHECKPOINTS_FOLDER = "checkpoints"
 OPTIMIZER_FILE, MANIFEST_FILE = "optimizer.safetensors", "manifest.json"
 FILES = (MODEL_FILE, OPTIMIZER_FILE, STATE_FILE)
 
@@ -80,7 +80,7 @@ class CheckpointStore:
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self.folder = run_dir / CHECKPOINTS
+        self.folder = run_dir / CHECKPOINTS_FOLDER
 
     def sweep(self) -> None:
         """Make the folder, and remove what a killed process left behind. Raises EnvironmentFault."""
@@ -168,7 +168,7 @@ class CheckpointStore:
             raise Damage(f"{STATE_FILE} has no format number")
         if state["format"] != format_listed:
             raise Damage(f"{MANIFEST_FILE} has format {format_listed}, {STATE_FILE} {state['format']}")
-        if state["format"] > FORMAT:
+        if state["format"] > CHECKPOINT_FORMAT:
             needed = quoted(str(state.get("needs")))[1:-1]
             raise CheckpointError(f"{path}: needs tfm >= {needed}; this is {__version__}. Install that")
         if state.get("step") != step or not is_whole(state["step"]) or not isinstance(state.get("state"), dict):
@@ -231,14 +231,20 @@ class CheckpointStore:
 
 def _pack(checkpoint: Checkpoint) -> dict[str, list[Chunk]]:
     """File name → content in pieces, the manifest last."""
-    state = {"format": FORMAT, "needs": NEEDS, "tfm": __version__, "step": checkpoint.step, "state": checkpoint.state}
+    state = {
+        "format": CHECKPOINT_FORMAT,
+        "needs": READABLE_SINCE,
+        "tfm": __version__,
+        "step": checkpoint.step,
+        "state": checkpoint.state,
+    }
     files: dict[str, list[Chunk]] = {
         MODEL_FILE: model_pieces(checkpoint.model),
         OPTIMIZER_FILE: serialise(checkpoint.optimizer),
         STATE_FILE: [json.dumps(state, indent=1, allow_nan=False).encode()],
     }
     listed = {name: {"size": size_of(pieces), "sha256": sha256(pieces)} for name, pieces in files.items()}
-    return {**files, MANIFEST_FILE: [_manifest(FORMAT, checkpoint.step, listed)]}
+    return {**files, MANIFEST_FILE: [_manifest(CHECKPOINT_FORMAT, checkpoint.step, listed)]}
 
 
 def _manifest(format_: int, step: int, listed: dict[str, Any]) -> bytes:

@@ -40,7 +40,7 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Finding:
+class BatchFinding:
     """Loss and gradient norms of one batch of an update, computed by itself."""
 
     pairs: list[tuple[str, str]]
@@ -66,7 +66,7 @@ class DivergenceDump:
     compiled_sizes: list[Sizes]
     recorded: list[dict[str, Any]]  # `Finding.state` of each batch
 
-    def replay(self, device: torch.device) -> list[Finding]:
+    def replay(self, device: torch.device) -> list[BatchFinding]:
         """The update again, on `device`."""
         trainer = Trainer(self.config, self.model.tokenizers, device)
         if trainer.compiled is not None:
@@ -77,7 +77,7 @@ class DivergenceDump:
         return diagnose(trainer, self.pairs, self.model.tokenizers, step=self.step)
 
 
-def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[Finding]:
+def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[BatchFinding]:
     """Each batch of the update of `step`, which consists of `pairs`, with the dropout that it had there."""
     max_tokens = trainer.settings.max_tokens_per_microbatch
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=max_tokens)
@@ -91,7 +91,7 @@ def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, 
             for name, parameter in trainer.model.named_parameters()
             if parameter.grad is not None
         }
-        findings.append(Finding(_text(batch, tokenizers), loss / batch.n_target_tokens, norms))
+        findings.append(BatchFinding(_text(batch, tokenizers), loss / batch.n_target_tokens, norms))
     trainer.optimizer.zero_grad(set_to_none=True)
     return findings
 

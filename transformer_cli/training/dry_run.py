@@ -26,7 +26,7 @@ from transformer_cli.environment import folder_named
 from transformer_cli.errors import DivergedError, EnvironmentFault
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.system import available_memory, forget_peak_memory, peak_memory
-from transformer_cli.training.checkpoints import CHECKPOINTS
+from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER
 from transformer_cli.training.plan import MANY_SECONDS, Chosen, plan_warnings, planned
 from transformer_cli.training.run_directory import run_folder
 from transformer_cli.training.schedules import build_schedule
@@ -40,7 +40,7 @@ TIGHT = 0.9  # of the memory or the disk
 
 
 @dataclass(frozen=True)
-class Shape:
+class BatchShape:
     """Rows and length of a batch whose source and target sentences are all equally long."""
 
     rows: int
@@ -137,7 +137,7 @@ class DryRun:
             if _n_tokens(batches) * self.seconds_per_token < WORST_SECONDS:
                 self.run(batches)
 
-    def run_shape(self, shape: Shape) -> float:
+    def run_shape(self, shape: BatchShape) -> float:
         return self.run([batch_of(shape, self.corpus, self.tokenizers)])
 
     def checkpoint_bytes(self) -> int:
@@ -160,21 +160,21 @@ class DryRun:
         )
 
 
-def worst_shapes(longest: int, max_tokens: int) -> list[Shape]:
+def worst_shapes(longest: int, max_tokens: int) -> list[BatchShape]:
     """The batches that take most memory of all that `micro_batches` can make of sentences up to `longest` tokens.
 
     That is the longest sentence on both sides, as often as it fits in; where it leaves much of `max_tokens` unused,
     also shorter sentences that use them.
     """
     rows = max(1, max_tokens // longest)
-    shapes = [Shape(rows, longest)]
-    fuller = Shape(rows + 1, max_tokens // (rows + 1))
+    shapes = [BatchShape(rows, longest)]
+    fuller = BatchShape(rows + 1, max_tokens // (rows + 1))
     if fuller.tokens > 1.1 * shapes[0].tokens:
         shapes.append(fuller)
     return shapes
 
 
-def batch_of(shape: Shape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Batch:
+def batch_of(shape: BatchShape, corpus: EncodedCorpus, tokenizers: Tokenizers) -> Batch:
     """A batch of `shape` without padding, of the corpus's own tokens and made by the code that makes every batch."""
 
     def side(ids: Array, end_ids: list[int]) -> list[Array]:
@@ -230,7 +230,7 @@ def _check_worst_shapes(dry_run: DryRun, meter: "_Meter", section: Section) -> b
     return True
 
 
-def _try(dry_run: DryRun, shapes: Sequence[Shape], available: int) -> float | None:
+def _try(dry_run: DryRun, shapes: Sequence[BatchShape], available: int) -> float | None:
     """Seconds of an update with the slowest of `shapes`; None if one of them does not fit into memory."""
     least = max(dry_run.least_bytes(shape.tokens) for shape in shapes)
     if dry_run.device.type == "cpu" and least > available:
@@ -384,7 +384,7 @@ def _check_disk(config: TrainConfig, folder: Path, checkpoint: int, section: Sec
     """What the run directory `folder` and the cache will hold, against what is free."""
     settings = config.train
     n_checkpoints = settings.keep_last + settings.keep_best + 1  # one is written before another goes
-    there = _folder_bytes(folder / CHECKPOINTS)
+    there = _folder_bytes(folder / CHECKPOINTS_FOLDER)
     needed = max(0, n_checkpoints * checkpoint - there)
     place = _existing(Path(config.runs))
     free = shutil.disk_usage(place).free

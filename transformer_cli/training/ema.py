@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
-from transformer_cli.training.optimizers import refuse_unlike
+from transformer_cli.training.optimizers import refuse_other_tensors
 
-PREFIX = "ema/"  # of its tensors among those of the optimizer
+EMA_PREFIX = "ema/"  # of its tensors among those of the optimizer
 
 
 class Ema:
@@ -56,7 +56,7 @@ class Ema:
 
     def tensors(self) -> dict[str, Tensor]:
         """The state for a checkpoint."""
-        return {PREFIX + name: mean for name, mean in self._means.items()}
+        return {EMA_PREFIX + name: mean for name, mean in self._means.items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """The inverse of `tensors`; where there are none, start from the current weights.
@@ -64,6 +64,6 @@ class Ema:
         Raises CheckpointError when they belong to another model.
         """
         if tensors:
-            refuse_unlike(self.tensors(), tensors)
+            refuse_other_tensors(self.tensors(), tensors)
         for name, mean in self._means.items():
-            mean.copy_(tensors.get(PREFIX + name, self._weights[name].detach()))
+            mean.copy_(tensors.get(EMA_PREFIX + name, self._weights[name].detach()))

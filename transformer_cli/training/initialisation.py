@@ -37,7 +37,7 @@ from transformer_cli.models.locate import locate_model, model_at
 from transformer_cli.models.runs import run_of
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
-from transformer_cli.training.resuming import AUTO
+from transformer_cli.training.resuming import RESUME_AUTO
 from transformer_cli.training.run_directory import run_folder, run_name
 
 # Settings of a model that a run chooses for itself; all others are those of the model that it begins with.
@@ -85,7 +85,7 @@ def _own_model(config: TrainConfig) -> Initial | None:
             return Initial(store.path(step), model, is_resumed=True, left_out=left_out)
         except CheckpointError:
             continue  # damaged: the run goes on from the one before, and says so
-    if config.resume != AUTO:
+    if config.resume != RESUME_AUTO:
         path = model_at(follow(Path(config.resume)))
         return Initial(path, read_model(path), is_resumed=True, left_out=read_left_out(run_of(path.resolve())))
     return None

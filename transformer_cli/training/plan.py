@@ -39,7 +39,7 @@ class Budget:
 
 
 # A CPU learns most from few tokens by many small updates; a GPU would wait for the next update if they were as small.
-CPU = Budget(Bounds(1024, 4096), Bounds(3, 30), 1e8)
+CPU_BUDGET = Budget(Bounds(1024, 4096), Bounds(3, 30), 1e8)
 GPU = Budget(Bounds(4096, 25_000), Bounds(3, 50), 2.5e9)  # the paper's 100,000 updates of 25,000
 PER_ROOT = 2.2  # tokens of an update, by the square root of those of the corpus
 UPDATES_PER_EPOCH = 10  # at least, where data.max_length is no larger than such an update
@@ -76,7 +76,7 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
     A number that the user gives stays, and the others follow from it. train.max_steps=auto stays where
     train.max_epochs says how long the run is: `limited` gives its number.
     """
-    budget, task = GPU if device_type == "cuda" else CPU, config.data.trained
+    budget, task = GPU if device_type == "cuda" else CPU_BUDGET, config.data.trained
     chosen: list[Chosen] = []
 
     def choose(key: str, value: float, bounds: object) -> Config:

@@ -17,14 +17,14 @@ from transformer_cli.files import follow, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.models.locate import exported_for
-from transformer_cli.training.checkpoints import CHECKPOINTS, Checkpoint, CheckpointStore, Damage
-from transformer_cli.training.ema import PREFIX as EMA
+from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, CheckpointStore, Damage
+from transformer_cli.training.ema import EMA_PREFIX as EMA
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.trainer import Trainer, spec_of
 from transformer_cli.training.validation import METRIC
 
-AUTO = "auto"  # of `resume`
+RESUME_AUTO = "auto"  # of `resume`
 
 
 def find_checkpoint(store: CheckpointStore, resume: str) -> Checkpoint | None:
@@ -33,7 +33,7 @@ def find_checkpoint(store: CheckpointStore, resume: str) -> Checkpoint | None:
     Raises CheckpointError.
     """
     checkpoint = store.newest()
-    if checkpoint is not None or resume == AUTO:
+    if checkpoint is not None or resume == RESUME_AUTO:
         return checkpoint
     path = follow(Path(resume)).resolve()  # it may be `best` or `latest`, which are links
     if (program := exported_for(path)) is not None:
@@ -41,7 +41,7 @@ def find_checkpoint(store: CheckpointStore, resume: str) -> Checkpoint | None:
             f"resume={resume}: was exported for {quoted(program)[1:-1]}, and cannot be trained further."
             " Name the run that it was made from"
         )
-    other = CheckpointStore(path if (path / CHECKPOINTS).is_dir() else path.parent.parent)
+    other = CheckpointStore(path if (path / CHECKPOINTS_FOLDER).is_dir() else path.parent.parent)
     step = max(other.steps(), default=None) if other.run_dir == path else _step_of(path)
     if step is None or not other.path(step).is_dir():
         raise CheckpointError(

@@ -21,12 +21,12 @@ from transformer_cli.files import follow, locked, make_folder, wrap_os_errors, w
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
-from transformer_cli.training.checkpoints import CHECKPOINTS
-from transformer_cli.training.resuming import AUTO, log_changes
+from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER
+from transformer_cli.training.resuming import RESUME_AUTO, log_changes
 from transformer_cli.training.schedules import ends_at_max_steps
 
 LOCK_FILE, OWNER_FILE, LOG_FILE = ".lock", ".owner", "tfm.log"
-OPEN = (None, AUTO)
+OPEN = (None, RESUME_AUTO)
 Config = TypeVar("Config", bound=TrainConfig)
 
 LENGTH = ("train.max_steps", "train.max_epochs")
@@ -74,14 +74,14 @@ def open_run(config: TrainConfig) -> Iterator[Path]:
 def _remove_unused(made: Sequence[Path]) -> None:
     """Remove the run directory `made[0]`, whose lock we hold, and what was made for it, if no run has begun there."""
     folder = made[0]
-    left_by_a_start = {LOCK_FILE, OWNER_FILE, LOG_FILE, CHECKPOINTS}
+    left_by_a_start = {LOCK_FILE, OWNER_FILE, LOG_FILE, CHECKPOINTS_FOLDER}
     with suppress(OSError):  # another process has put something there meanwhile, and it stays
         if any(path.name not in left_by_a_start for path in folder.iterdir()) or _has_checkpoints(folder):
             return
         for name in (LOG_FILE, OWNER_FILE, LOCK_FILE):
             (folder / name).unlink(missing_ok=True)
-        if (folder / CHECKPOINTS).exists():
-            (folder / CHECKPOINTS).rmdir()
+        if (folder / CHECKPOINTS_FOLDER).exists():
+            (folder / CHECKPOINTS_FOLDER).rmdir()
         for path in made:
             path.rmdir()
 
@@ -125,11 +125,11 @@ def _goes_on_from(config: TrainConfig, folder: Path) -> Path | None:
     """The run directory whose checkpoint a run in `folder` goes on from, if it goes on from one."""
     if _has_checkpoints(folder):
         return folder
-    return run_of(follow(Path(config.resume)).resolve() / MODEL_FILE) if config.resume != AUTO else None
+    return run_of(follow(Path(config.resume)).resolve() / MODEL_FILE) if config.resume != RESUME_AUTO else None
 
 
 def _has_checkpoints(folder: Path) -> bool:
-    return any((folder / CHECKPOINTS).glob("*step-*"))
+    return any((folder / CHECKPOINTS_FOLDER).glob("*step-*"))
 
 
 def write_config(config: TrainConfig, folder: Path) -> None:

@@ -24,7 +24,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Model
-from transformer_cli.training.ema import PREFIX as EMA
+from transformer_cli.training.ema import EMA_PREFIX as EMA
 from transformer_cli.training.optimizers import load_optimizer_tensors, optimizer_tensors
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.trainer import TensorSpecs, Trainer, empty, stable_seed

@@ -32,7 +32,7 @@ from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Model, ModelOptions, TokenModel
 from transformer_cli.training.consistency import TwoPasses
-from transformer_cli.training.ema import PREFIX as EMA
+from transformer_cli.training.ema import EMA_PREFIX as EMA
 from transformer_cli.training.ema import Ema
 from transformer_cli.training.forward import inputs, ready
 from transformer_cli.training.freezing import choose_trained
@@ -54,7 +54,7 @@ from transformer_cli.training.optimizers import (
     build_optimizer,
     load_optimizer_tensors,
     optimizer_tensors,
-    refuse_unlike,
+    refuse_other_tensors,
     set_lr,
     take_step,
 )
@@ -399,7 +399,7 @@ class Trainer:
         adapters = {name: tensor for name, tensor in tensors.items() if name.startswith((PREFIX, BASE))}
         optimizer = {name: tensor for name, tensor in tensors.items() if name not in averaged | adapters}
         load_optimizer_tensors(self.optimizer, self.model.named_parameters(), optimizer, self.optimizer_kind)
-        refuse_unlike(adapter_tensors(self.model), adapters)
+        refuse_other_tensors(adapter_tensors(self.model), adapters)
         restore_adapters(self.model, adapters)
         if self.ema is not None:
             self.ema.restore(averaged)

@@ -58,7 +58,7 @@ def render_heat_map(
     mean: bool = False,
 ) -> bytes:
     """A picture in the format `form`, png or svg: one layer or all; one head, all, or the mean of the heads."""
-    return figure_bytes(draw_figure(maps, kind, layer=layer, head=head, mean=mean), form)
+    return figure_bytes(draw_heatmaps(maps, kind, layer=layer, head=head, mean=mean), form)
 
 
 def figure_bytes(figure: Figure, form: str) -> bytes:
@@ -71,7 +71,7 @@ def figure_bytes(figure: Figure, form: str) -> bytes:
     return picture.getvalue()
 
 
-def draw_figure(
+def draw_heatmaps(
     maps: AttentionMaps, kind: AttentionKind, *, layer: int | None = None, head: int | None = None, mean: bool = False
 ) -> Figure:
     """A row of panels for each layer. The first row and column of panels have the labels of all."""

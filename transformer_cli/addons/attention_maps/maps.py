@@ -44,7 +44,7 @@ class AttentionMaps:
     notes: list[str]  # shown on the picture: tokens left out, forced translation, subwords merged, …
 
 
-SIDES = {  # fields of AttentionMaps that label the rows and the columns of each kind
+LABEL_SIDES = {  # fields of AttentionMaps that label the rows and the columns of each kind
     AttentionKind.encoder: ("source", "source"),
     AttentionKind.decoder: ("read", "read"),
     AttentionKind.cross: ("written", "source"),
@@ -61,7 +61,7 @@ class View:
 
 
 def view(maps: AttentionMaps, kind: AttentionKind) -> View:
-    rows, columns = (getattr(maps, side) for side in SIDES[kind])
+    rows, columns = (getattr(maps, side) for side in LABEL_SIDES[kind])
     weights = {
         AttentionKind.encoder: maps.encoder_YHSS,
         AttentionKind.decoder: maps.decoder_YHTT,
@@ -271,7 +271,7 @@ def to_json(maps: AttentionMaps) -> Iterator[str]:
         "written": maps.written,
     }
     yield json.dumps(texts_and_tokens, ensure_ascii=False, indent=1).removesuffix("\n}")
-    for kind, (rows, columns) in SIDES.items():
+    for kind, (rows, columns) in LABEL_SIDES.items():
         yield f',\n "{kind.name}": {{"rows": "{rows}", "columns": "{columns}", "weights": ['
         for y, layer_HRC in enumerate(view(maps, kind).weights_YHRC):
             for h, head_RC in enumerate(layer_HRC):

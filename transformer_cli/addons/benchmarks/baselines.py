@@ -21,7 +21,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.timing import finish
-from transformer_cli.addons.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
+from transformer_cli.addons.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve_rounds
 from transformer_cli.addons.benchmarks.workload import load_workload
 from transformer_cli.config.model import Norm
 from transformer_cli.data.cache import Array, EncodedCorpus
@@ -258,4 +258,4 @@ def _set_up() -> Callable[[], Round]:
 
 
 if __name__ == "__main__":
-    serve(_set_up)
+    serve_rounds(_set_up)

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.benchmarks.reference import padded
+from transformer_cli.addons.benchmarks.reference import pad_rows
 from transformer_cli.addons.benchmarks.timing import finish
 from transformer_cli.addons.benchmarks.worker import config_and_parameters, serve_requests
 from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
@@ -42,7 +42,7 @@ BATCH = 32  # sentences in the batches of the preset BATCHES_OF_32
 DEFAULT, BATCHES_OF_32 = "default batches", "batches of 32"
 
 
-class Engine(ABC):
+class BenchmarkEngine(ABC):
     """A translation engine. A translation has at most `extra` tokens more than its source, EOS counted in both."""
 
     presets: Sequence[str]
@@ -76,7 +76,7 @@ class IdTokenizer(Tokenizer):
         return " ".join(map(str, ids))
 
 
-class TfmEngine(Engine):
+class TfmEngine(BenchmarkEngine):
     """The Translator of `tfm translate`."""
 
     presets, presets_single, version = (DEFAULT, BATCHES_OF_32), (DEFAULT,), ""
@@ -120,7 +120,7 @@ class TfmEngine(Engine):
     def greedy_reference(self, rows: Rows) -> dict[str, list[list[int]]]:
         """Reference greedy search without a KV cache: each step runs the decoder over the whole prefix."""
         source, target = self.tokenizers.source, self.tokenizers.target
-        source_BS = padded([[*row, source.eos_id] for row in rows], source.pad_id, self.device)
+        source_BS = pad_rows([[*row, source.eos_id] for row in rows], source.pad_id, self.device)
         ids_BT = torch.full((len(rows), 1), target.bos_id, device=self.device)
         limits = [len(row) + 1 + self.extra for row in rows]
         for _ in range(max(limits)):
@@ -220,7 +220,7 @@ class CallTimer:
         return timed
 
 
-class HuggingFace(Engine):
+class HuggingFace(BenchmarkEngine):
     """`generate` of transformers with scaled_dot_product_attention, on padded batches."""
 
     presets = ("32 sentences a batch", "32 a batch, sorted by length", "128 a batch, sorted by length")
@@ -236,7 +236,7 @@ class HuggingFace(Engine):
         self.model.set_attn_implementation("sdpa")
 
     def decode(self, rows: Rows, *, beam_size: int, preset: str) -> list[list[int]]:
-        order = by_length(rows) if "sorted" in preset else list(range(len(rows)))
+        order = longest_first(rows) if "sorted" in preset else list(range(len(rows)))
         options = {"early_stopping": True, "length_penalty": 0.0} if beam_size > 1 else {}
         found: dict[int, list[int]] = {}
         for batch in _chunks(order, int(preset.split()[0])):
@@ -247,7 +247,7 @@ class HuggingFace(Engine):
     @torch.inference_mode()
     def _generate(self, rows: Rows, **options: Any) -> list[list[int]]:
         source, target = self.tokenizers.source, self.tokenizers.target
-        source_BS = padded([[*row, source.eos_id] for row in rows], source.pad_id, self.device)
+        source_BS = pad_rows([[*row, source.eos_id] for row in rows], source.pad_id, self.device)
         found_BT = self.model.generate(
             input_ids=source_BS,
             attention_mask=(source_BS != source.pad_id).long(),
@@ -260,7 +260,7 @@ class HuggingFace(Engine):
         return [[i for i in row if i not in control] for row in found_BT.tolist()]
 
 
-class CTranslate2(Engine):
+class CTranslate2(BenchmarkEngine):
     """CTranslate2 on batches sorted by length, with one worker of several threads or several workers of one."""
 
     def __init__(self, model: ModelFile, *, extra: int, compute_type: str, device: torch.device, threads: int) -> None:
@@ -275,7 +275,7 @@ class CTranslate2(Engine):
         self.presets_single = [f"{split}, 32 sentences" for split in splits]
         self.device = device.type
         with TemporaryDirectory() as folder:
-            to_ctranslate2.convert(model, Path(folder))
+            to_ctranslate2.write(model, Path(folder))
             self._files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         self._loaded: tuple[str, Any] = ("", None)
         target = self.tokenizers.target
@@ -284,7 +284,7 @@ class CTranslate2(Engine):
     def decode(self, rows: Rows, *, beam_size: int, preset: str) -> list[list[int]]:
         split, _, size = preset.partition(", ")
         limit, unit = size.split()
-        order = by_length(rows)
+        order = longest_first(rows)
         batches = _chunks(order, int(limit)) if unit == "sentences" else batches_by_tokens(order, rows, int(limit))
         translator, given = self._translator(split), []
         for batch in batches:
@@ -321,7 +321,7 @@ class CTranslate2(Engine):
         return self._loaded[1]
 
 
-def by_length(rows: Rows) -> list[int]:
+def longest_first(rows: Rows) -> list[int]:
     """Indices of the rows, longest first."""
     return sorted(range(len(rows)), key=lambda i: -len(rows[i]))
 
@@ -350,7 +350,7 @@ CT2, CT2_INT8 = "CTranslate2", "CTranslate2 int8"
 BASELINES = (HUGGING_FACE, CT2, CT2_INT8)
 
 
-def engine(name: str, model: ModelFile, config: DecodeConfig, *, device: torch.device, threads: int) -> Engine:
+def engine(name: str, model: ModelFile, config: DecodeConfig, *, device: torch.device, threads: int) -> BenchmarkEngine:
     extra = config.max_extra_length
     if name == HUGGING_FACE:
         return HuggingFace(model, extra=extra, device=device)
@@ -363,7 +363,7 @@ def engine(name: str, model: ModelFile, config: DecodeConfig, *, device: torch.d
 class RequestHandler:
     """Runs the requests of the parent process on an engine; a response has the translations and the seconds."""
 
-    def __init__(self, engine: Engine, device: torch.device) -> None:
+    def __init__(self, engine: BenchmarkEngine, device: torch.device) -> None:
         self.engine, self.device = engine, device
 
     def __call__(self, request: str) -> Mapping[str, Any]:

@@ -17,7 +17,13 @@ from transformer_cli.addons.benchmarks.decoders import (
     TFM,
 )
 from transformer_cli.addons.benchmarks.decoding_report import summary
-from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH, Text, request, run_rounds, sample_evenly
+from transformer_cli.addons.benchmarks.decoding_rounds import (
+    FIXED_LENGTH,
+    BenchmarkText,
+    request,
+    run_rounds,
+    sample_evenly,
+)
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
@@ -76,13 +82,13 @@ def choose_model(config: BenchConfig, folder: Path) -> tuple[Path, BenchConfig]:
     return path, replace(config, decode=replace(config.decode, max_extra_length=0))
 
 
-def _read_text(config: BenchConfig, model: ModelFile) -> Text:
+def _read_text(config: BenchConfig, model: ModelFile) -> BenchmarkText:
     """Read the text, without lines that are blank or too long for the model. Raises DataError."""
     tokenizer = model.tokenizers.source
     if config.source is None:
         random = np.random.default_rng(config.seed)
         rows = random.integers(4, len(tokenizer), (N_RANDOM, FIXED_LENGTH - 1)).tolist()
-        return Text([tokenizer.decode(row) for row in rows], rows, is_random=True)
+        return BenchmarkText([tokenizer.decode(row) for row in rows], rows, is_random=True)
     lines = read_lines(Path(config.source)).texts
     references = read_lines(Path(config.reference)).texts if config.reference is not None else None
     if references is not None and len(references) != len(lines):
@@ -97,7 +103,7 @@ def _read_text(config: BenchConfig, model: ModelFile) -> Text:
     if len(kept) < len(rows):
         LOGGER.info("%d of %d lines are blank or too long, and left out", len(rows) - len(kept), len(rows))
     chosen = [references[n] for n in kept] if references is not None else None
-    return Text([lines[n] for n in kept], [rows[n] for n in kept], chosen)
+    return BenchmarkText([lines[n] for n in kept], [rows[n] for n in kept], chosen)
 
 
 def _start_workers(config: BenchConfig, path: Path, device: torch.device) -> dict[str, BenchmarkWorker]:
@@ -128,7 +134,7 @@ def leave_out_unable(workers: dict[str, BenchmarkWorker]) -> list[str]:
     return notes
 
 
-def check_translations(workers: dict[str, BenchmarkWorker], text: Text) -> None:
+def check_translations(workers: dict[str, BenchmarkWorker], text: BenchmarkText) -> None:
     """Compare each program with a greedy search without a cache. Raises EnvironmentFault for other translations."""
     rows = sample_evenly(text.rows, _N_CHECKED)
     plain: list[list[int]] = request(workers[TFM], "greedy_reference", rows=rows)["found"]

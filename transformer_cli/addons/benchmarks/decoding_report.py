@@ -10,7 +10,7 @@ from transformer_cli.addons.benchmarks.decoders import (
     BASELINES,
     TFM,
 )
-from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH, DecodeResult, SearchResults, Text
+from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH, BenchmarkText, DecodeResult, SearchResults
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
@@ -21,7 +21,7 @@ from transformer_cli.models.file import ModelFile
 _COLUMNS = ("", "sentences/s", "tokens/s", "tfm is faster by", "ms for one", "BLEU", "same as tfm")
 
 
-def summary(config: BenchConfig, text: Text, model: ModelFile, searches: Sequence[SearchResults]) -> Measured:
+def summary(config: BenchConfig, text: BenchmarkText, model: ModelFile, searches: Sequence[SearchResults]) -> Measured:
     found = Measured("decode", _COLUMNS)
     tokens = tokenization(model.target_lang, config.data.bleu_tokenize or tokenizer_in(model.data, Path("checkpoint")))
     for search in searches:
@@ -44,7 +44,9 @@ def summary(config: BenchConfig, text: Text, model: ModelFile, searches: Sequenc
     return found
 
 
-def add_search(found: Measured, search: SearchResults, text: Text, model: ModelFile, tokens: Tokenization) -> None:
+def add_search(
+    found: Measured, search: SearchResults, text: BenchmarkText, model: ModelFile, tokens: Tokenization
+) -> None:
     """Add rows, ratios and notes of one search."""
     spell: Callable[[list[int]], str] = repr if text.is_random else model.tokenizers.target.decode
     translations = {name: [spell(ids) for ids in one.found] for name, one in search.results.items()}

@@ -17,7 +17,7 @@ from transformer_cli.addons.benchmarks.decoders import (
     TFM,
 )
 from transformer_cli.addons.benchmarks.keys import BenchConfig
-from transformer_cli.addons.benchmarks.matmuls import Projection, projections
+from transformer_cli.addons.benchmarks.matmuls import Projection, count_projections
 from transformer_cli.addons.benchmarks.timing import best
 from transformer_cli.addons.benchmarks.training import skeleton
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Text:
+class BenchmarkText:
     """The sentences to translate: lines, and their token ids without EOS."""
 
     lines: list[str]
@@ -67,12 +67,12 @@ class DecodeResult:
     alone: list[list[float]] = field(default_factory=list)  # seconds of each sentence translated on its own
     found: list[list[int]] = field(default_factory=list)
 
-    def time_batches(self, text: Text, *, beam_size: int) -> None:
+    def time_batches(self, text: BenchmarkText, *, beam_size: int) -> None:
         done = request(self.worker, "decode", rows=text.rows, beam_size=beam_size, preset=self.preset)
         self.seconds.append(done["seconds"])
         self.found = done["found"]
 
-    def time_lines(self, text: Text, *, beam_size: int) -> None:
+    def time_lines(self, text: BenchmarkText, *, beam_size: int) -> None:
         lines = sample_evenly(text.lines, N_WHOLE)
         done = request(self.worker, "translate", lines=lines, beam_size=beam_size, preset=self.preset)
         self.whole.append(done["seconds"])
@@ -100,7 +100,7 @@ class SearchResults:
 
 def run_rounds(
     config: BenchConfig,
-    text: Text,
+    text: BenchmarkText,
     workers: dict[str, BenchmarkWorker],
     model: ModelFile,
     *,
@@ -136,7 +136,7 @@ def run_rounds(
     return search
 
 
-def select_presets(workers: dict[str, BenchmarkWorker], text: Text, *, beam_size: int) -> list[DecodeResult]:
+def select_presets(workers: dict[str, BenchmarkWorker], text: BenchmarkText, *, beam_size: int) -> list[DecodeResult]:
     """tfm with its default batches and with batches of 32; each baseline with its fastest settings."""
     found: list[DecodeResult] = []
     for name, worker in workers.items():
@@ -159,7 +159,7 @@ def select_presets(workers: dict[str, BenchmarkWorker], text: Text, *, beam_size
 
 
 def count_likelier(
-    worker: BenchmarkWorker, text: Text, mine: list[list[int]], theirs: list[list[int]]
+    worker: BenchmarkWorker, text: BenchmarkText, mine: list[list[int]], theirs: list[list[int]]
 ) -> tuple[int, int]:
     """The number of lines where `mine` is more probable to the model than `theirs`, and of lines where they differ."""
     different = [n for n, (one, other) in enumerate(zip(mine, theirs, strict=True)) if one != other]
@@ -198,7 +198,7 @@ class MatrixProducts:
             (parts["encoded"], {"n_source": 1, "n_target": 0}),
             (parts["stepped"], {"n_source": 0, "n_target": 1}),
         ):
-            found = [one for one in projections(network, **sides).elements() if one.m]
+            found = [one for one in count_projections(network, **sides).elements() if one.m]
             for rows, n_calls in group_sizes(calls):
                 self.calls.append(([replace(one, m=rows) for one in found], n_calls))
 

@@ -3,7 +3,7 @@
 import torch
 
 from transformer_cli.addons.benchmarks.keys import BenchConfig
-from transformer_cli.addons.benchmarks.matmuls import Projection, peak_rate, projections, seconds_alone
+from transformer_cli.addons.benchmarks.matmuls import Projection, count_projections, peak_rate, seconds_alone
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import best
 from transformer_cli.addons.benchmarks.training import skeleton
@@ -40,7 +40,7 @@ def model_projections(config: BenchConfig) -> list[Projection]:
     """Each projection shape of the model once, with as many rows as a batch has tokens."""
     model = skeleton(config, vocab_size=config.data.tokenizer.vocab_size)
     n_tokens = min(config.train.max_tokens_per_microbatch, config.train.tokens_per_update)
-    return sorted(projections(model, n_source=n_tokens, n_target=n_tokens))
+    return sorted(count_projections(model, n_source=n_tokens, n_target=n_tokens))
 
 
 def copy_rate(device: torch.device) -> float:

@@ -32,7 +32,7 @@ class Projection:
         return f"{self.m:,} × {self.k:,} × {self.n:,}"
 
 
-def projections(model: Transformer, *, n_source: int, n_target: int) -> Counter[Projection]:
+def count_projections(model: Transformer, *, n_source: int, n_target: int) -> Counter[Projection]:
     """Projections of a forward pass over so many tokens a side, without the products of attention (a few percent)."""
     found: Counter[Projection] = Counter()
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from transformer_cli.addons.benchmarks.keys import BenchConfig
-from transformer_cli.addons.benchmarks.reference import check, tolerances
+from transformer_cli.addons.benchmarks.reference import check_error, tolerances
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, in_turn, ratio
 from transformer_cli.config.train import Compile
@@ -191,7 +191,7 @@ def _compare(
         run(way)
         pairs = zip(leaves, expected, strict=True)
         errors[name] = max(float((gradient(x) - wanted).abs().max() / wanted.abs().max()) for x, wanted in pairs)
-    check(f"the gradient of {subject}", errors[TFM], tolerances(config.train.precision, device)[1])
+    check_error(f"the gradient of {subject}", errors[TFM], tolerances(config.train.precision, device)[1])
     taken = in_turn({name: lambda way=way: run(way) for name, way in ways.items()}, rounds=config.rounds, device=device)  # type: ignore[misc]
     found = Measured(subject, HEADINGS)
     for name, times in taken.items():

@@ -35,7 +35,7 @@ def tolerances(precision: Precision, device: torch.device) -> tuple[float, float
     return TF32_TOLERANCES if precision is Precision.tf32 else TOLERANCES[choose_dtype(precision, device)]
 
 
-def check_model(trainer: Trainer, batch: Batch, config: BenchConfig, tokenizers: Tokenizers) -> None:
+def check_with_reference(trainer: Trainer, batch: Batch, config: BenchConfig, tokenizers: Tokenizers) -> None:
     """Compare loss and gradient on part of a batch, without dropout. Raises EnvironmentFault.
 
     Weights do not change; the next train step clears the gradient.
@@ -57,14 +57,14 @@ def check_model(trainer: Trainer, batch: Batch, config: BenchConfig, tokenizers:
     assert isinstance(trainer.whole_model, Transformer)
     wanted, expected = expected_of(trainer.whole_model, batch, config, tokenizers)
     of_loss, most = tolerances(config.train.precision, trainer.device)
-    check("the loss", abs(loss - wanted) / wanted, of_loss)
+    check_error("the loss", abs(loss - wanted) / wanted, of_loss)
     whole, errors = gradient_errors(found, expected)
-    check("the gradient", whole, most / 2)
+    check_error("the gradient", whole, most / 2)
     for name, error in errors.items():
-        check(f"the gradient of {name}", error, most)
+        check_error(f"the gradient of {name}", error, most)
 
 
-def check(what: str, error: float, most: float) -> None:
+def check_error(what: str, error: float, most: float) -> None:
     """Raises EnvironmentFault if `error` is above `most`."""
     if not error <= most:  # also true for NaN
         raise EnvironmentFault(
@@ -90,7 +90,7 @@ def expected_of(
     plain = plain.to(device, torch.float64).eval()
 
     sources, targets = zip(*batch.pairs(), strict=True)
-    source_BS, target_BT = padded(sources, source.pad_id, device), padded(targets, target.pad_id, device)
+    source_BS, target_BT = pad_rows(sources, source.pad_id, device), pad_rows(targets, target.pad_id, device)
     target_in_BT = F.pad(target_BT[:, :-1], (1, 0), value=tokenizers.target.bos_id)
     logits_BTV = plain(source_BS, target_in_BT)
     loss = F.cross_entropy(
@@ -104,7 +104,7 @@ def expected_of(
     return loss.item(), {name: p.grad for name, p in plain.named_parameters() if p.grad is not None}
 
 
-def padded(rows: Iterable[Sequence[int]], pad_id: int, device: torch.device) -> Tensor:
+def pad_rows(rows: Iterable[Sequence[int]], pad_id: int, device: torch.device) -> Tensor:
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=pad_id).to(device)
 
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import torch
 
 from transformer_cli.addons.benchmarks.keys import BenchConfig
-from transformer_cli.addons.benchmarks.reference import check_model
+from transformer_cli.addons.benchmarks.reference import check_with_reference
 from transformer_cli.addons.benchmarks.timing import finish
-from transformer_cli.addons.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve
+from transformer_cli.addons.benchmarks.worker import Round, config_and_parameters, peak_bytes, serve_rounds
 from transformer_cli.addons.benchmarks.workload import load_workload
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
@@ -68,9 +68,9 @@ def _set_up() -> Callable[[], Round]:
     tune_cpu_memory()
     trainer = TfmTraining(config, device)
     if parameters.get("checked", True):
-        check_model(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
+        check_with_reference(trainer.run.trainer, trainer.batches(1)[0], config, trainer.prepared.tokenizers)
     return trainer.round
 
 
 if __name__ == "__main__":
-    serve(_set_up)
+    serve_rounds(_set_up)

@@ -6,7 +6,7 @@ import torch
 
 from transformer_cli.addons.benchmarks.baselines import BASELINES, check_comparable
 from transformer_cli.addons.benchmarks.keys import BenchConfig
-from transformer_cli.addons.benchmarks.matmuls import flops, peak_rate, projections, seconds_alone
+from transformer_cli.addons.benchmarks.matmuls import count_projections, flops, peak_rate, seconds_alone
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker, Round
@@ -67,7 +67,7 @@ class Ceiling:
         self.model = skeleton(config, vocab_size=config.data.tokenizer.vocab_size)
         self.n_updates = config.n_updates
         n_source, n_target = example.n_source_tokens // self.n_updates, example.n_target_tokens // self.n_updates
-        self.products = projections(self.model, n_source=n_source, n_target=n_target)
+        self.products = count_projections(self.model, n_source=n_source, n_target=n_target)
         self.shares: list[float] = []
         self.rates: list[float] = []
 
@@ -80,7 +80,7 @@ class Ceiling:
 
     def flops(self, of: Round) -> int:
         """Operations of the matrix products of real tokens, without padding."""
-        return flops(projections(self.model, n_source=of.n_source_tokens, n_target=of.n_target_tokens))
+        return flops(count_projections(self.model, n_source=of.n_source_tokens, n_target=of.n_target_tokens))
 
 
 def skeleton(config: BenchConfig, *, vocab_size: int) -> Transformer:

@@ -103,7 +103,7 @@ def config_and_parameters() -> tuple[BenchConfig, dict[str, Any]]:
     return from_plain(BenchConfig, parameters["config"]), parameters
 
 
-def serve(set_up: Callable[[], Callable[[], Round]]) -> None:
+def serve_rounds(set_up: Callable[[], Callable[[], Round]]) -> None:
     """Main loop of a worker that trains: ROUND runs a round, KERNELS counts those of one, RELEASE frees memory."""
 
     def ready() -> Callable[[str], Mapping[str, Any]]:

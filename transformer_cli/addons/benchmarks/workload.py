@@ -28,7 +28,7 @@ SHARPENING = 4.0  # factor on the logits of a random model, so that the argmax d
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class WorkloadVocabulary:
     """The part of a tokenizer that training needs."""
 
     size: int
@@ -52,7 +52,7 @@ class Vocabulary:
     def tag_ids(self) -> frozenset[int]:
         return frozenset()
 
-    def without_tags(self) -> "Vocabulary":
+    def without_tags(self) -> "WorkloadVocabulary":
         return self
 
 
@@ -60,7 +60,7 @@ def load_workload(config: BenchConfig) -> Prepared:
     """The corpus of `config`, or random sentences with a vocabulary without text."""
     if config.lengths is Lengths.corpus:
         return prepare(config.data)
-    vocabulary = cast(Tokenizer, Vocabulary(config.data.tokenizer.vocab_size))
+    vocabulary = cast(Tokenizer, WorkloadVocabulary(config.data.tokenizer.vocab_size))
     nothing = ParallelText([], [])
     return Prepared(
         tokenizers=Tokenizers(vocabulary, vocabulary),
@@ -82,7 +82,7 @@ def random_sentences(vocab_size: int, *, longest: int, seed: int) -> EncodedCorp
         lengths = np.clip(np.exp(MEAN + DEVIATION * normal).round().astype(np.int64), 2, longest)
         offsets = np.concatenate(([0], np.cumsum(lengths)))
         ids = random.integers(4, vocab_size, offsets[-1], dtype=np.int32)
-        ids[offsets[1:] - 1] = Vocabulary.eos_id
+        ids[offsets[1:] - 1] = WorkloadVocabulary.eos_id
         sides += [ids, offsets, lengths]
     return EncodedCorpus(*sides)
 

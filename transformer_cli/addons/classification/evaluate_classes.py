@@ -22,7 +22,7 @@ from transformer_cli.evaluation.saved import Place, default_place, place_to_save
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.evaluation.usable import single_answer
 from transformer_cli.inference.batch_size import BatchTokens
-from transformer_cli.inference.encode import Reader
+from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.transformer import Model
@@ -89,7 +89,7 @@ def _report(
 
 def _predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: BatchTokens) -> list[str]:
     """The class of each sentence; none is blank."""
-    reader = Reader(model.build_as(Model, device), model, device=device, batch_tokens=batch_tokens)
+    reader = LineEncoder(model.build_as(Model, device), model, device=device, batch_tokens=batch_tokens)
     answers = [logits_C for logits_C in reader.read(test.sources) if logits_C is not None]
     assert len(answers) == len(test.sources)
     reader.unknown.warn(where=f"{test.name}: ")

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.keys import ClassifyConfig
-from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter
+from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import DataError
-from transformer_cli.inference.encode import Reader
+from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
@@ -38,11 +38,11 @@ def run(config: ClassifyConfig) -> None:
     model = read_model(path)
     require(model, path, "classifier")
     labels = model.tokenizers.labels
-    reader = Reader(model.build_as(Classifier, device), model, device=device, batch_tokens=config.batch_tokens)
+    reader = LineEncoder(model.build_as(Classifier, device), model, device=device, batch_tokens=config.batch_tokens)
 
     def open_filter(sink: Sink, is_typed: bool) -> EncoderFilter:
-        def write(encoded: Sequence[Encoded]) -> None:
-            texts = (text_of(one, labels=labels, config=config) for one in encoded)
+        def write(encoded: Sequence[EncodedLine]) -> None:
+            texts = (response_text(one, labels=labels, config=config) for one in encoded)
             write_responses(sink, texts, config.output or STDOUT)
 
         kind = PairFilter if reader.n_texts == 2 else ClassFilter
@@ -93,7 +93,7 @@ def pair_fault(line: str) -> str | None:
     return f"nothing {'before' if texts[1].strip() else 'after'} the tab, and this model classifies pairs of texts"
 
 
-def text_of(encoded: Encoded, *, labels: tuple[str, ...], config: ClassifyConfig) -> str:
+def response_text(encoded: EncodedLine, *, labels: tuple[str, ...], config: ClassifyConfig) -> str:
     """The response to a line; blank for a blank line."""
     label, p_C = (None, []) if encoded.output_X is None else decide(encoded.output_X, labels)
     if config.output_format is OutputFormat.jsonl:

@@ -75,7 +75,7 @@ def by_frequency(
     return Breakdown("F1 of words by frequency", "words", f"occurrences in {of.text}", buckets)
 
 
-def words_of(lines: Iterable[str], tokenize: Tokenize) -> list[Counter[str]]:
+def word_counts(lines: Iterable[str], tokenize: Tokenize) -> list[Counter[str]]:
     return [Counter(tokenize(line)) for line in lines]
 
 

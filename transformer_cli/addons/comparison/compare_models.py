@@ -7,8 +7,8 @@ from pathlib import Path
 from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.addons.comparison.measure import Background, TestText
 from transformer_cli.addons.comparison.results import System
-from transformer_cli.addons.comparison.runs import flat, read_curves
-from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
+from transformer_cli.addons.comparison.runs import flat_text, read_curves
+from transformer_cli.addons.comparison.test_set import check_n_lines, settings_for, test_set_of
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.tags import languages_of, tags_in
 from transformer_cli.data.lines import Lines
@@ -77,7 +77,7 @@ def translated(
     for other in others:
         check_same(text, first, _text_of(tests[other.path], other), other)
     for lines in files.values():
-        check_line_counts(lines, len(text.references[0]), text.name)
+        check_n_lines(lines, len(text.references[0]), text.name)
     of_model = tokenizer_in(first.first.data, first.opened.paths[0])
     settings = settings_for(config, tests[first.path], (first.first.source_lang, language), of_model=of_model)
 
@@ -212,7 +212,7 @@ def background_of(models: Sequence[_Model | None]) -> Background:
         if model is not None and model.run_dir is not None
         for curve in read_curves(model.run_dir, system)
     ]
-    found = next(((model, text) for model in models if model and (text := training_text(model)) is not None), None)
+    found = next(((model, text) for model in models if model and (text := prepared_corpus(model)) is not None), None)
     if found is None:
         return Background(configs, curves)
     model, prepared = found
@@ -225,13 +225,13 @@ def background_of(models: Sequence[_Model | None]) -> Background:
 def _config_of(model: _Model) -> Mapping[str, str] | None:
     assert model.run_dir is not None
     try:
-        return flat(to_plain(read_config(model.run_dir)))
+        return flat_text(to_plain(read_config(model.run_dir)))
     except CheckpointError as error:
         LOGGER.warning("%s", error)
         return None
 
 
-def training_text(model: _Model) -> Prepared | None:
+def prepared_corpus(model: _Model) -> Prepared | None:
     """The prepared corpus that a run was trained on, if it is still in the cache."""
     if model.run_dir is None or not model.first.fingerprint:
         return None

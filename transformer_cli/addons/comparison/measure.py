@@ -11,7 +11,7 @@ from transformer_cli.addons.comparison.breakdowns import (
     by_frequency,
     by_length,
     count_words,
-    words_of,
+    word_counts,
 )
 from transformer_cli.addons.comparison.groups import Flat, compare_groups, config_differences, find_groups
 from transformer_cli.addons.comparison.results import Breakdown, Comparison, Curve, System
@@ -161,8 +161,8 @@ def _breakdowns(
     background: Background,
 ) -> list[Breakdown]:
     tokenize = _tokenizer(settings)
-    references = words_of(translations[0].references[0], tokenize)
-    systems = [words_of(one.hypotheses, tokenize) for one in translations]
+    references = word_counts(translations[0].references[0], tokenize)
+    systems = [word_counts(one.hypotheses, tokenize) for one in translations]
     lengths = [line.total() for line in references]
     wanted = {word for lines in (references, *systems) for line in lines for word in line}
     if background.training_lines is not None:

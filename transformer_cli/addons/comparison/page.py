@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from transformer_cli.addons.comparison import charts
 from transformer_cli.addons.comparison.results import Breakdown, Comparison, Curve, Sentence
 from transformer_cli.addons.comparison.verdicts import (
-    Finding,
     Verdict,
+    VerdictKind,
     decimals,
     digits,
     group_verdict,
@@ -109,11 +109,11 @@ def _count(verdicts: Sequence[Verdict], baseline: str, what: str) -> str:
     n = len(verdicts)
     k_better, k_worse, k_untested = (
         sum(verdict.finding is finding for verdict in verdicts)
-        for finding in (Finding.better, Finding.worse, Finding.not_tested)
+        for finding in (VerdictKind.better, VerdictKind.worse, VerdictKind.not_tested)
     )
     if k_untested == n:
         return f"{n} {what} beside {baseline}, without a significance test"
-    if all(verdict.finding is Finding.same for verdict in verdicts):
+    if all(verdict.finding is VerdictKind.same for verdict in verdicts):
         return f"{baseline} and the {n} other {what} gave the same translations"
     if n in (k_better, k_worse):
         return (
@@ -126,15 +126,15 @@ def _count(verdicts: Sequence[Verdict], baseline: str, what: str) -> str:
     return f"Of {n} other {what}, {shown} than {baseline}"
 
 
-def _other_metrics(comparison: Comparison, system: int, finding: Finding) -> str:
+def _other_metrics(comparison: Comparison, system: int, finding: VerdictKind) -> str:
     """Whether the other metrics find the same."""
-    differences: dict[Finding, list[str]] = {}
+    differences: dict[VerdictKind, list[str]] = {}
     for metric in comparison.metrics[1:]:
         result = metric.against_baseline[system]
         assert result is not None
         text = f"{escaped(metric.name)} ({_signed(result.difference, digits(metric))})"
         differences.setdefault(system_verdict(comparison, metric, system).finding, []).append(text)
-    if finding in (Finding.same, Finding.not_tested) or not differences:
+    if finding in (VerdictKind.same, VerdictKind.not_tested) or not differences:
         return ""
     parts = [
         f"{_and(metrics)} {'agree' + 's' * (len(metrics) == 1) if one is finding else f'say: {one.value}'}"
@@ -552,7 +552,7 @@ def _randomization(result: PairedResult) -> str:
     return values[0] if result.p_with_ties is None or values[0] == values[1] else f"{values[0]}, {values[1]} with ties"
 
 
-def _found(finding: Finding) -> str:
+def _found(finding: VerdictKind) -> str:
     return f'<span class="finding {finding.name}">{finding.value}</span>'
 
 

@@ -10,7 +10,7 @@ from transformer_cli.evaluation.significance import MetricComparison, PairedResu
 _LEVEL = 0.05
 
 
-def text_lines(comparison: Comparison) -> list[str]:
+def comparison_lines(comparison: Comparison) -> list[str]:
     """The table, the groups, what is known of the search, and a conclusion in words for each system."""
     references = f"{comparison.n_references} reference" + ("s" if comparison.n_references > 1 else "")
     lines = [f"{comparison.test_set}, {comparison.n_lines:,} lines, {references}", ""]
@@ -141,7 +141,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def as_dict(comparison: Comparison) -> dict[str, Any]:
+def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
     """The report for `json.dumps`: all but the translations, with what is significant, and the conclusions."""
     found: dict[str, Any] = asdict(comparison)
     for system in found["systems"]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.addons.comparison.measure import Background, Measures, TestText, compare
-from transformer_cli.addons.comparison.report import as_dict, text_lines
+from transformer_cli.addons.comparison.report import comparison_as_dict, comparison_lines
 from transformer_cli.addons.comparison.results import Comparison, System
 from transformer_cli.addons.comparison.systems import is_model, read_translations, short_names
-from transformer_cli.addons.comparison.test_set import check_line_counts, settings_for, test_set_of
+from transformer_cli.addons.comparison.test_set import check_n_lines, settings_for, test_set_of
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -61,9 +61,9 @@ def run(config: CompareConfig) -> None:
     warn_of_script(test.references, settings.tokens, where=test.name, key="--tokenize ")
     comparison = compare(systems, test, settings, measures, background)
     if config.json:
-        print(json.dumps(as_dict(comparison), indent=2, ensure_ascii=False), flush=True)
+        print(json.dumps(comparison_as_dict(comparison), indent=2, ensure_ascii=False), flush=True)
     else:
-        print("\n".join(text_lines(comparison)), flush=True)
+        print("\n".join(comparison_lines(comparison)), flush=True)
     if page is not None:  # last: a disk that is full costs the page alone
         write_page(comparison, page, replace=config.overwrite)
         LOGGER.info("page: %s", shown(page))
@@ -131,7 +131,7 @@ def test_of_files(config: CompareConfig, files: dict[str, Lines]) -> tuple[TestT
     else:
         raise ConfigError("--reference: not given, and no system is a run with a test set. Name a file, or data=NAME")
     for lines in files.values():
-        check_line_counts(lines, len(test.references[0]), test.name)
+        check_n_lines(lines, len(test.references[0]), test.name)
     return TestText(test.name, test.references, test.sources), settings_for(config, test, languages)
 
 

@@ -46,7 +46,7 @@ def _higher_is_better(name: str) -> bool | None:
     return True if metric in ("bleu", "chrf", "chrf++", "comet", "accuracy", "macro_f1") else None
 
 
-def flat(config: Mapping[str, Any]) -> Flat:
+def flat_text(config: Mapping[str, Any]) -> Flat:
     """Dotted key → value, as it is written in a config."""
     return {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

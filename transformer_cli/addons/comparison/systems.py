@@ -8,7 +8,7 @@ from transformer_cli.data.lines import Lines, other_format, read_lines, shown
 from transformer_cli.errors import DataError
 from transformer_cli.files import follow, naming
 from transformer_cli.models.header import MODEL_FILE
-from transformer_cli.models.locate import is_ours
+from transformer_cli.models.locate import is_own_model
 
 _HEAD_BYTES = 4096
 # Endings of model files; by anything else, a file is known by its content.
@@ -28,7 +28,7 @@ def is_model(path: Path) -> bool:
         return True
     if not path.is_file():
         raise DataError(f"{shown(path)}: is neither a file nor a folder. Name a model or a text file")
-    if is_ours(path):
+    if is_own_model(path):
         return True
     with naming(path), path.open("rb") as file:
         head = file.read(_HEAD_BYTES)

@@ -22,7 +22,7 @@ def test_set_of(config: CompareConfig) -> TestSet | None:
     references = [read_lines(Path(file)) for file in reference_files(config)]
     first, *others = [*sources, *references]
     for other in others:
-        check_line_counts(other, len(first), first.name)
+        check_n_lines(other, len(first), first.name)
     name = ", ".join(Path(file).name for file in ([config.source] if config.source else reference_files(config)))
     return TestSet(name, sources[0].texts if sources else [], [lines.texts for lines in references])
 
@@ -41,7 +41,7 @@ def settings_for(
     return MetricSettings(used, *languages, CometSettings.of(config.comet, config.device))
 
 
-def check_line_counts(lines: Lines, n_lines: int, where: str) -> None:
+def check_n_lines(lines: Lines, n_lines: int, where: str) -> None:
     """Raise DataError unless a file has one line for each of the test set."""
     if len(lines) != n_lines:
         raise DataError(

@@ -8,7 +8,7 @@ from transformer_cli.addons.comparison.results import Comparison, GroupCompariso
 from transformer_cli.evaluation.significance import MetricComparison
 
 
-class Finding(Enum):
+class VerdictKind(Enum):
     """The result of comparing a system with the baseline by one metric; the values are the words of a table."""
 
     better = "better"
@@ -20,7 +20,7 @@ class Finding(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    finding: Finding
+    finding: VerdictKind
     claim: str  # a sentence: who is better, by how much
     evidence: str  # a sentence: whether chance explains it
 
@@ -30,7 +30,7 @@ def system_verdict(comparison: Comparison, metric: MetricComparison, system: int
     first, other = comparison.systems[0], comparison.systems[system]
     if list(first.translations) == list(other.translations):
         claim = f"{other.name} and {first.name} gave the same translations"
-        return Verdict(Finding.same, claim, "Every line is equal, so nothing is left to compare.")
+        return Verdict(VerdictKind.same, claim, "Every line is equal, so nothing is left to compare.")
     result = metric.against_baseline[system]
     assert result is not None  # of the baseline alone
     values = [p for p in (result.p_bootstrap, result.p_randomization, result.p_with_ties) if p is not None]
@@ -73,17 +73,17 @@ def _verdict(
     is_better = (difference > 0) == metric.higher_is_better
     if p_value is None:
         way = "more" if difference > 0 else "less"
-        return Verdict(Finding.not_tested, f"{name} has {amount} {way} than {baseline}{on_average}", untested)
+        return Verdict(VerdictKind.not_tested, f"{name} has {amount} {way} than {baseline}{on_average}", untested)
     p = f"p = {p_text(p_value)}" if round(p_value, 4) else f"p {p_text(p_value)}"
     p = p.replace(" ", "\N{NO-BREAK SPACE}")
     chance = f"would arise by chance in {_frequency(p_value)} comparisons ({p})"
     if is_significant:
-        finding, word = (Finding.better, "better") if is_better else (Finding.worse, "worse")
+        finding, word = (VerdictKind.better, "better") if is_better else (VerdictKind.worse, "worse")
         claim = f"{name} is {word} than {baseline} by {amount}{on_average}"
         evidence = f"If both were equally good, a difference this large {chance}."
         return Verdict(finding, claim, evidence)
     evidence = f"They are {amount} apart{on_average}, but if both were equally good, a difference this large {chance}."
-    return Verdict(Finding.no_difference, f"No difference is shown between {name} and {baseline}", evidence)
+    return Verdict(VerdictKind.no_difference, f"No difference is shown between {name} and {baseline}", evidence)
 
 
 def digits(metric: MetricComparison) -> int:

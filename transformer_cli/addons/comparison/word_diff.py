@@ -46,12 +46,12 @@ def mark_differences(first: str, second: str, references: Sequence[str]) -> tupl
 
     A word is in a reference as often as in BLEU's clipped counts: those that both translations have are counted first.
     """
-    tokens = [split_words(text) for text in (first, second)]
+    tokens = [words_and_blanks(text) for text in (first, second)]
     words = [[token for token in one if not token.isspace()] for one in tokens]
     is_common = _common(*words)
     expected: Counter[str] = Counter()
     for reference in references:
-        expected |= Counter(split_words(reference))
+        expected |= Counter(words_and_blanks(reference))
     marks = [_marks(*one, expected.copy()) for one in zip(words, is_common, strict=True)]
     return _joined(tokens[0], marks[0]), _joined(tokens[1], marks[1])
 
@@ -68,7 +68,7 @@ def _marks(words: Sequence[str], is_common: Sequence[bool], expected: Counter[st
     return marks
 
 
-def split_words(text: str) -> list[str]:
+def words_and_blanks(text: str) -> list[str]:
     """Words and blanks, which together are the text."""
     tokens: list[str] = []
     last = _Kind.alone

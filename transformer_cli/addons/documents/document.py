@@ -20,7 +20,7 @@ from transformer_cli.addons.documents.placeholders import (
     restore,
     restore_masked,
 )
-from transformer_cli.addons.documents.placement import Aligned, Span, TooManyTagsError, place, prefers_space_before
+from transformer_cli.addons.documents.placement import Aligned, TooManyTagsError, place, prefers_space_before
 from transformer_cli.addons.documents.stand_ins import Masked, with_codes, with_names, with_symbols
 from transformer_cli.addons.documents.units import (
     ON_UNIT,
@@ -31,11 +31,12 @@ from transformer_cli.addons.documents.units import (
     Protected,
     Unit,
     UnreadableError,
-    goes_on,
+    accept_units,
 )
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.terminology import Span
 from transformer_cli.errors import DataError
 
 _T = TypeVar("_T")
@@ -97,7 +98,7 @@ def translate_documents(
     translate: Translate,
     *,
     symbols: Sequence[str] = (),
-    on_unit: Callable[[int], object] = goes_on,
+    on_unit: Callable[[int], object] = accept_units,
 ) -> list[TranslatedDocument]:
     """Translate the text of documents of a format and keep everything else as it is, byte for byte.
 
@@ -113,7 +114,7 @@ def translate_parsed(
     translate: Translate,
     *,
     symbols: Sequence[str] = (),
-    on_unit: Callable[[int], object] = goes_on,
+    on_unit: Callable[[int], object] = accept_units,
 ) -> list[TranslatedDocument]:
     """Documents that have been read; see `translate_documents`."""
     n_units = sum(len(document.units) for document in documents)

@@ -10,7 +10,7 @@ from html import unescape
 from html.entities import html5
 
 from transformer_cli.addons.documents.tags import QUOTED, TEMPLATE, Kind, Token, tokens
-from transformer_cli.addons.documents.units import SPACE, Builder, Document, Item, Protected, Unit, add_run
+from transformer_cli.addons.documents.units import WHITE_SPACE, Builder, Document, Item, Protected, Unit, add_run
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import VARIABLE
 
@@ -254,7 +254,7 @@ def _add_with_code(builder: Builder, start: int, end: int, escape: Callable[[str
             new = " ".join(raw.split())
             protected.append(Protected(len(text), len(text) + len(new), raw))
         else:
-            new = SPACE.sub(" ", decoded_attribute(raw))
+            new = WHITE_SPACE.sub(" ", decoded_attribute(raw))
             new = new.lstrip() if not text else new
             words += new
         text += new

@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 from transformer_cli.addons.documents.units import Builder, Item, add_run
 
-TAG = re.compile(r"<(?:\d{1,4}:)?\d\d:\d\d\.\d{3}>|</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});")
+INLINE_TAG = re.compile(
+    r"<(?:\d{1,4}:)?\d\d:\d\d\.\d{3}>|</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});"
+)
 _NAME = re.compile(r"</?([a-zA-Z][\w:.-]*)")
 
 
@@ -33,7 +35,7 @@ def add_lines(
 def _items(source: str, start: int, end: int) -> list[Item]:
     found: list[Item] = []
     position = start
-    for match in TAG.finditer(source, start, end):
+    for match in INLINE_TAG.finditer(source, start, end):
         found += _text(source, position, match.start())
         found.append(tag_item(match))
         position = match.end()

@@ -47,7 +47,7 @@ _QUOTES = "\"'"
 _INNER = "-_@&#+=~\\^*'’‐‑"  # may be within a word
 _LETTER = re.compile(r"[^\W\d_]")
 _WORD_END = re.compile(r"[^\W\d_]+\Z")
-WINDOW = 200  # characters before and after a joint that are read
+JOINT_WINDOW = 200  # characters before and after a joint that are read
 
 
 def joint_between(before: str, after: str, tags: Sequence[JointTag]) -> Joint:
@@ -56,7 +56,7 @@ def joint_between(before: str, after: str, tags: Sequence[JointTag]) -> Joint:
     if not tags or not before or not after or before[-1].isspace() or after[0].isspace():
         return Joint.none
     is_apart = _are_apart(tags, before, after)
-    before, after = before[-WINDOW:], after[:WINDOW]
+    before, after = before[-JOINT_WINDOW:], after[:JOINT_WINDOW]
     if _is_in_placeholder(before, after):
         is_end = any(tag.name == "a" or _is_box(tag) for tag in tags) and _is_in_placeholder(before, "")
     else:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from transformer_cli.addons.documents.html import add_attributes, add_html
-from transformer_cli.addons.documents.markdown_blocks import ON_PLACE, Block, Kind, line_spans, markdown_blocks
+from transformer_cli.addons.documents.markdown_blocks import ON_PLACE, Block, BlockKind, line_spans, markdown_blocks
 from transformer_cli.addons.documents.markdown_inlines import BREAK, markdown_inlines
 from transformer_cli.addons.documents.markdown_templates import (
     mask_tags,
@@ -46,9 +46,9 @@ class _Parser:
         for block in markdown_blocks(masked, self.env):
             spans = list(_spans(masked, lines, block))
             stretches = [(text[start:end], start) for start, end in spans]
-            if block.kind is Kind.html:
+            if block.kind is BlockKind.html:
                 self._html(stretches)
-            elif block.kind is Kind.row:
+            elif block.kind is BlockKind.row:
                 for start, end in _cells(masked, *spans[0]):
                     self._text(_without_escapes(text, start, end), block)
             else:
@@ -123,7 +123,7 @@ class _Parser:
         for number, unit in enumerate(builder.units[first:], first):
             builder.units[number] = replace(unit, escape=partial(_escape_attribute, unit.escape))
 
-    def _alt(self, start: int, end: int, text: str, suffix: str, kind: Kind) -> None:
+    def _alt(self, start: int, end: int, text: str, suffix: str, kind: BlockKind) -> None:
         builder = self.builder
         self.alts[len(builder.units)] = f"x{suffix}"
         builder.inner.append((start, end, len(builder.units)))

@@ -18,7 +18,7 @@ from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
 from transformer_cli.addons.documents.markdown_templates import is_only_tags, mask_tags
-from transformer_cli.addons.documents.units import goes_on
+from transformer_cli.addons.documents.units import accept_units
 
 MAX_NESTING = 50  # blocks within each other, and brackets; deeper text is kept
 ON_PLACE = "on_place"  # the key of what `check_deadline` calls, beside the link definitions
@@ -57,7 +57,7 @@ _INDENT = 4
 _INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
 
 
-class Kind(Enum):
+class BlockKind(Enum):
     paragraph = auto()  # or a heading with a line below
     heading = auto()
     title = auto()  # between quotation marks
@@ -66,14 +66,14 @@ class Kind(Enum):
     html = auto()
 
 
-_BETWEEN = {'"': Kind.title, "[": Kind.label}
+_BETWEEN = {'"': BlockKind.title, "[": BlockKind.label}
 
 
 @dataclass(frozen=True)
 class Block:
     """A part of a document that has text in it."""
 
-    kind: Kind
+    kind: BlockKind
     content: str  # its masked lines without the marks of the blocks around it
     first: int  # line
     is_quoted: bool
@@ -82,7 +82,7 @@ class Block:
 
 def check_deadline(env: MutableMapping[str, Any]) -> None:
     """Call what may end the reading of a document, which rules do at each of their places: one block may be long."""
-    env.get(ON_PLACE, goes_on)(0)
+    env.get(ON_PLACE, accept_units)(0)
 
 
 def line_spans(text: str) -> list[tuple[int, int]]:
@@ -111,8 +111,8 @@ def markdown_blocks(text: str, env: dict[str, Any]) -> Iterator[Block]:
             continue
         assert token.map is not None
         first = token.map[0]
-        kind = Kind.paragraph if is_paragraph else Kind.heading
-        kind = {_ROW: Kind.row, _HTML: Kind.html}.get(token.type, _BETWEEN.get(token.markup, kind))
+        kind = BlockKind.paragraph if is_paragraph else BlockKind.heading
+        kind = {_ROW: BlockKind.row, _HTML: BlockKind.html}.get(token.type, _BETWEEN.get(token.markup, kind))
         follows = first > end and lines[first - 1].strip(" \t>") != ""
         yield Block(kind, token.content, first + n_skipped, depth > 0, follows)
         end = max(end, token.map[1])

@@ -28,7 +28,12 @@ from markdown_it.token import Token
 
 from transformer_cli.addons.documents.html import OPAQUE, RUBY, is_kept
 from transformer_cli.addons.documents.markdown_blocks import MAX_NESTING, check_deadline
-from transformer_cli.addons.documents.markdown_templates import Masked, end_of_attributes, mask_tags, masked_tags
+from transformer_cli.addons.documents.markdown_templates import (
+    MaskedMarkdown,
+    end_of_attributes,
+    mask_tags,
+    masked_tags,
+)
 from transformer_cli.addons.documents.tags import Kind, markup_at
 from transformer_cli.addons.documents.tags import Token as Tag
 from transformer_cli.addons.documents.units import Item
@@ -112,7 +117,7 @@ def markdown_inlines(text: str, env: dict[str, Any]) -> Inlines:
     return found
 
 
-def _text(text: str, masked: Masked, start: int, end: int) -> Iterator[Item]:
+def _text(text: str, masked: MaskedMarkdown, start: int, end: int) -> Iterator[Item]:
     """A text between tokens, and the template tags in it."""
     for first, last in masked_tags(masked.text, start, end):
         if first > start:
@@ -123,7 +128,7 @@ def _text(text: str, masked: Masked, start: int, end: int) -> Iterator[Item]:
         yield Item(start, end, text[start:end])
 
 
-def _alone(token: Token, text: str, masked: Masked, start: int, end: int, *, is_within: bool) -> Item:
+def _alone(token: Token, text: str, masked: MaskedMarkdown, start: int, end: int, *, is_within: bool) -> Item:
     """The item of a token that is not one of a pair."""
     raw = text[start:end]
     if token.type == "text_special":
@@ -153,7 +158,7 @@ def _one_line(label: str) -> str:
 # ---- Images
 
 
-def _alt(token: Token, masked: Masked, start: int, end: int) -> Alt:
+def _alt(token: Token, masked: MaskedMarkdown, start: int, end: int) -> Alt:
     first = start + 2
     content = " ".join(masked.shown(_shown(token.children or ())).split())
     after = first + len(token.content)

@@ -46,7 +46,7 @@ _FIRST_ATTRIBUTES = re.compile(r"\{:[^{}\n]*+\}[ \t]*+")
 
 
 @dataclass(frozen=True)
-class Masked:
+class MaskedMarkdown:
     text: str
     tags: dict[str, str]  # by their characters
 
@@ -55,7 +55,7 @@ class Masked:
         return _MASKED.sub(lambda match: self.tags.get(match[1], match[0]), text)
 
 
-def mask_tags(text: str, *, keep_lines: bool = False) -> Masked:
+def mask_tags(text: str, *, keep_lines: bool = False) -> MaskedMarkdown:
     """The text with its tags masked; with `keep_lines`, the ends of lines within them stay, and what begins a line."""
     tags: dict[str, str] = {}
     parts = []
@@ -70,7 +70,7 @@ def mask_tags(text: str, *, keep_lines: bool = False) -> Masked:
             hidden = _LINE.sub(partial(_hidden_line, character), tag)
         parts += [text[position:start], "{", hidden[1:-1], "}"]
         position = end
-    return Masked("".join([*parts, text[position:]]), tags)
+    return MaskedMarkdown("".join([*parts, text[position:]]), tags)
 
 
 def _hidden_line(character: str, line: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer_cli.addons.documents.markdown_blocks import Block, Kind, is_one_paragraph
+from transformer_cli.addons.documents.markdown_blocks import Block, BlockKind, is_one_paragraph
 from transformer_cli.addons.documents.markdown_inlines import markdown_inlines
 from transformer_cli.addons.documents.units import Item, MarkupChangedError, Parts, Piece, Unit
 
@@ -40,10 +40,10 @@ def _escape_all(text: str) -> str:
     return _PUNCTUATION.sub(lambda match: "\\" + match[0], text)
 
 
-def write_alt(unit: Unit, pieces: Sequence[Piece], *, suffix: str, kind: Kind) -> Parts:
+def write_alt(unit: Unit, pieces: Sequence[Piece], *, suffix: str, kind: BlockKind) -> Parts:
     """The text of an image; `suffix` names its definition if the text was the name."""
     text = escape_markdown("".join(str(piece.content) for piece in pieces)).replace("]", "\\]")
-    return ((text.replace("|", "\\|") if kind is Kind.row else text) + suffix,)
+    return ((text.replace("|", "\\|") if kind is BlockKind.row else text) + suffix,)
 
 
 @dataclass(eq=False)
@@ -85,15 +85,15 @@ class Writer:
             text = piece.content
             if isinstance(text, str) and piece.is_text:
                 text = escape(text)
-                if (self.has_links or self.block.kind is Kind.label) and escape is escape_markdown:
+                if (self.has_links or self.block.kind is BlockKind.label) and escape is escape_markdown:
                     text = text.replace("]", "\\]")
                 if self.is_part:
                     text = _ACTIVE.sub(lambda match: _WITHOUT_PARTNER.get(match[0], match[0]), text)
                 after = str(pieces[i + 1].content) if i + 1 < len(pieces) else None
                 text = self._at_edges(text, str(found[-1]) if found else self.before or "\n", after)
-                if self.block.kind is Kind.row:
+                if self.block.kind is BlockKind.row:
                     text = text.replace("|", "\\|")
-                elif self.block.kind is Kind.title:
+                elif self.block.kind is BlockKind.title:
                     text = text.replace('\\"', '"').replace('"', "&quot;")
             elif isinstance(text, str) and piece.tag is not None and as_html:
                 text = _as_html(text, _kind(unit, piece))
@@ -101,7 +101,7 @@ class Writer:
         return found
 
     def _at_edges(self, text: str, before: str, after: str | None) -> str:
-        if before.rstrip(" \t>").endswith(("\n", "\r")) and self.block.kind is Kind.paragraph:
+        if before.rstrip(" \t>").endswith(("\n", "\r")) and self.block.kind is BlockKind.paragraph:
             if match := _FIRST.match(text):
                 at = match.start(1) if match[1] else match.start(3)
                 text = f"{text[:at]}\\{text[at:]}"
@@ -111,14 +111,14 @@ class Writer:
             text = "\\" + text
         if after is not None and after.startswith("[") and text.endswith("!"):
             text = text[:-1] + "\\!"
-        if after is None and self.block.kind is Kind.heading:
+        if after is None and self.block.kind is BlockKind.heading:
             text = _FINAL_HASHES.sub("\\#", text)
         return text
 
     def _is_kept(self, unit: Unit, pieces: Sequence[Piece], parts: Sequence[str | int]) -> bool:
         """Whether the translation is read as it is meant."""
         text = "".join([self.before, *map(self._shown, parts), self.after]).strip()
-        if self.block.kind is Kind.paragraph and not is_one_paragraph(text):
+        if self.block.kind is BlockKind.paragraph and not is_one_paragraph(text):
             return False
         meant = list(self.marks_before)
         previous = None
@@ -142,7 +142,7 @@ class Writer:
         if isinstance(part, int):
             return self.alts.get(part, "x")
         shown = (_QUOTED_LINE_END if self.block.is_quoted else _LINE_END).sub("\n", part)
-        return shown.replace("\\|", "|") if self.block.kind is Kind.row else shown
+        return shown.replace("\\|", "|") if self.block.kind is BlockKind.row else shown
 
     def _mark(self, item: Item, source: str) -> _Mark:
         raw = self._shown(source[item.start : item.end])

@@ -11,11 +11,12 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from transformer_cli.addons.documents.edits import Edit, Edited
-from transformer_cli.addons.documents.placement import Aligned, Span, align, word_edges
+from transformer_cli.addons.documents.placement import Aligned, align, word_edges
 from transformer_cli.addons.documents.stand_ins import NUMBER, Masked, digits_of
 from transformer_cli.addons.documents.units import Unit
 from transformer_cli.addons.documents.words import bounds, is_in_word, places, word_end, word_start
 from transformer_cli.data.placeholders import Placeholder, placeholders_in
+from transformer_cli.decoding.terminology import Span
 
 _LONGEST_TOLERANT = 200  # characters of a placeholder that is searched for with white space within it
 _SHORT = 3  # letters or digits of a placeholder that may be a part of any word

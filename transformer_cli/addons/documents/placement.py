@@ -17,8 +17,8 @@ from itertools import accumulate
 from transformer_cli.addons.documents.joint_spaces import joint_boundaries
 from transformer_cli.addons.documents.units import Unit
 from transformer_cli.data.normalization import normalize
+from transformer_cli.decoding.terminology import Span
 
-Span = tuple[int, int]
 MAX_DEPTH, MAX_TAGS = 100, 10_000  # of a unit: more is not text that anyone writes
 _OTHER_COST = 0.5  # of a token of something else within an element's stretch, where one of its own counts 1
 _NEAR = 8  # tokens around its place in which an element without tokens of its own looks for one

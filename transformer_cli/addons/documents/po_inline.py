@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from transformer_cli.addons.documents.inline_tags import TAG, tag_item
+from transformer_cli.addons.documents.inline_tags import INLINE_TAG, tag_item
 from transformer_cli.addons.documents.restructured_text import MARKUP, markup_items
 from transformer_cli.addons.documents.units import Item
 from transformer_cli.data.placeholders import VARIABLE
@@ -90,7 +90,7 @@ def _variable(match: re.Match[str]) -> Item:
 
 def _matches(text: str, start: int, end: int, kinds: frozenset[str]) -> Iterator[tuple[re.Match[str], str]]:
     """Matches of what is not text, in order; of overlapping ones only the first and longest."""
-    found = [(match, "") for match in TAG.finditer(text, start, end)]
+    found = [(match, "") for match in INLINE_TAG.finditer(text, start, end)]
     found += [(match, RST) for match in MARKUP[RST in kinds].finditer(text, start, end)]
     found += [(match, "icu") for match in _CHOICE.finditer(text, start, end)]
     for kind in sorted(kinds - {RST}):

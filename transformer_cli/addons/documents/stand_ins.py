@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from transformer_cli.addons.documents.edits import Edit, Edited
-from transformer_cli.addons.documents.placement import Span
 from transformer_cli.addons.documents.words import bounded
 from transformer_cli.data.placeholders import Placeholder
+from transformer_cli.decoding.terminology import Span
 
 # No pattern here backtracks far: what is repeated is possessive.
 NUMBER = re.compile(r"[0-9]++(?:[.,'’\u00a0\u202f][0-9]++| (?=[0-9]{3}(?![0-9]))[0-9]++)*+")

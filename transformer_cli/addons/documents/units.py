@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from html import unescape
 from typing import TypeVar
 
-from transformer_cli.addons.documents.joints import WINDOW, Joint, JointTag, joint_between
+from transformer_cli.addons.documents.joints import JOINT_WINDOW, Joint, JointTag, joint_between
 from transformer_cli.data.normalization import has_letters
 
 _T = TypeVar("_T")
 Parts = tuple[str | int, ...]  # literal text, and indices of units
-SPACE = re.compile(r"\s+")
+WHITE_SPACE = re.compile(r"\s+")
 _ITEMS_BETWEEN_CALLS = 500  # of `on_unit`, in loops over parts of a unit
 _ENTITY = re.compile(r"&(?:#\w{1,8}|\w{1,32});?")
 
@@ -89,12 +89,12 @@ class UnreadableError(Exception):
         self.line = line
 
 
-def goes_on(n_units: int) -> None:
+def accept_units(n_units: int) -> None:
     """Accepts any number of units: the default callback."""
 
 
 # Called with the number of units found so far, by every parser; what it raises ends the parsing.
-ON_UNIT: ContextVar[Callable[[int], object]] = ContextVar("on_unit", default=goes_on)
+ON_UNIT: ContextVar[Callable[[int], object]] = ContextVar("on_unit", default=accept_units)
 
 
 @dataclass
@@ -212,7 +212,7 @@ def _joints(builder: Builder, items: Sequence[Item]) -> dict[int, Joint]:
         joint = joint_between(before, item.text, tags)
         if joint is not Joint.none:
             found[i] = joint
-        before, last = ("" if joint is Joint.split else before[-WINDOW:]) + item.text, i
+        before, last = ("" if joint is Joint.split else before[-JOINT_WINDOW:]) + item.text, i
     return found
 
 
@@ -318,7 +318,7 @@ def _add_text(
             protected.append(Protected(len(text), len(text) + len(new), raw, begins, ends))
             text += new + " " * ends
         else:
-            new = SPACE.sub(" ", item.text)
+            new = WHITE_SPACE.sub(" ", item.text)
             if new.startswith(" ") and (text == "" or text.endswith(" ")):
                 # White space on both sides of a tag is one space for the model, and the other one belongs to the tag.
                 if tags:

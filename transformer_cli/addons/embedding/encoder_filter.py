@@ -13,7 +13,7 @@ from transformer_cli.addons.embedding.keys import TokenUnit
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.data.word_groups import word_groups, word_text
 from transformer_cli.decoding.plan import named
-from transformer_cli.inference.encode import Reader
+from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import Line, LineFilter
 
@@ -21,7 +21,7 @@ TOKENS_AT_ONCE = 16_384  # whose vectors are computed before they are written: 3
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedLine:
     """A line and what the model computes of it, [X], or of each of its `tokens`, [T, X]; None for a blank line."""
 
     line: Line
@@ -36,8 +36,8 @@ class EncoderFilter(LineFilter):
 
     def __init__(
         self,
-        reader: Reader,
-        write: Callable[[Sequence[Encoded]], None],
+        reader: LineEncoder,
+        write: Callable[[Sequence[EncodedLine]], None],
         path: str | None,
         *,
         strict: bool,
@@ -49,7 +49,7 @@ class EncoderFilter(LineFilter):
     def respond(self, lines: Sequence[Line]) -> None:
         self.reader.n_lines = self.n_lines  # a line that Ctrl-C dropped does not count
         outputs = self.reader.read([line.text for line in lines])
-        self.write([Encoded(line, output_X) for line, output_X in zip(lines, outputs, strict=True)])
+        self.write([EncodedLine(line, output_X) for line, output_X in zip(lines, outputs, strict=True)])
 
     def process_typed(self, line: bytes) -> None:
         """Report on this line at once."""
@@ -76,8 +76,8 @@ class TokenFilter(EncoderFilter):
 
     def __init__(
         self,
-        reader: Reader,
-        write: Callable[[Sequence[Encoded]], None],
+        reader: LineEncoder,
+        write: Callable[[Sequence[EncodedLine]], None],
         path: str | None,
         *,
         strict: bool,
@@ -102,16 +102,16 @@ class TokenFilter(EncoderFilter):
         answers = iter(self.reader.answers([ids for ids in sentences if ids]))
         self.write(
             [
-                self._encoded(line, ids, next(answers)) if ids else Encoded(line, None, [])
+                self._encoded(line, ids, next(answers)) if ids else EncodedLine(line, None, [])
                 for line, ids in zip(lines, sentences, strict=True)
             ]
         )
 
-    def _encoded(self, line: Line, ids: Sequence[int], padded_TX: Tensor) -> Encoded:
+    def _encoded(self, line: Line, ids: Sequence[int], padded_TX: Tensor) -> EncodedLine:
         tokenizer, x_TX = self.reader.tokenizer, padded_TX[: len(ids)]
         pieces = tokenizer.pieces(ids)
         if not self.of_words:
-            return Encoded(line, x_TX, pieces)
+            return EncodedLine(line, x_TX, pieces)
         words = [slice(group.start, group.stop) for group in word_groups(tokenizer, ids)]
         means_TX = torch.stack([x_TX[word].mean(dim=0) for word in words])
-        return Encoded(line, means_TX, [word_text(tokenizer, pieces[word]) for word in words])
+        return EncodedLine(line, means_TX, [word_text(tokenizer, pieces[word]) for word in words])

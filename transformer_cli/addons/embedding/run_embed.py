@@ -15,14 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.addons.embedding.encoder_filter import Encoded, EncoderFilter, TokenFilter
+from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter, TokenFilter
 from transformer_cli.addons.embedding.keys import EmbedConfig
 from transformer_cli.addons.embedding.vector_files import ArrayFile, TokenArchive
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.files import Output, resolve_link
-from transformer_cli.inference.encode import Reader
+from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
@@ -46,7 +46,7 @@ def run(config: EmbedConfig) -> None:
     inputs = {"--input": config.input, "--among": config.among}
     check_files(inputs, {"--output": config.output}, overwrite=config.overwrite)
     reader, shape_X = open_reader(config)
-    text_of: Callable[[Encoded], str] = _as_json
+    text_of: Callable[[EncodedLine], str] = _as_json
     if config.nearest is not None:
         text_of = partial(nearest, among=read_among(Path(str(config.among)), reader), k=config.nearest)
     with ExitStack() as files:
@@ -64,14 +64,14 @@ def run(config: EmbedConfig) -> None:
                 spool = files.enter_context(TemporaryFile(dir=resolve_link(Path(name)).parent))
                 arrays = TokenArchive(sink, Path(name), shape_X, spool)
 
-            def write(encoded: Sequence[Encoded]) -> None:
+            def write(encoded: Sequence[EncodedLine]) -> None:
                 for one in encoded:
                     arrays.append(one)
 
             return open_lines(write, arrays.finish)
 
         def open_lines(
-            write: Callable[[Sequence[Encoded]], None], finish: Callable[[], None] = lambda: None
+            write: Callable[[Sequence[EncodedLine]], None], finish: Callable[[], None] = lambda: None
         ) -> EncoderFilter:
             if config.tokens is None:
                 return EncoderFilter(reader, write, config.input, strict=config.strict, finish=finish)
@@ -80,7 +80,7 @@ def run(config: EmbedConfig) -> None:
         run_filter(open_filter, input=config.input, output=config.output, overwrite=config.overwrite)
 
 
-def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:
+def open_reader(config: EmbedConfig) -> tuple[LineEncoder, tuple[int, ...]]:
     """The encoder with its layer and pooling, and the shape of a vector: [D], or [Y, D] of one for each of Y layers.
 
     Raises CheckpointError for a model without an encoder, ConfigError for a layer that it does not have.
@@ -101,7 +101,7 @@ def open_reader(config: EmbedConfig) -> tuple[Reader, tuple[int, ...]]:
     if config.tokens is None:
         encode = partial(sentence_vectors, model, layer=layer, pooling=config.pooling)
     shape_X = (n_layers + 1, width) if layer == "all" else (width,)
-    return Reader(encode, file, device=device, batch_tokens=config.batch_tokens), shape_X
+    return LineEncoder(encode, file, device=device, batch_tokens=config.batch_tokens), shape_X
 
 
 def chosen_layer(layer: str | None, n_layers: int) -> LayerChoice:
@@ -114,7 +114,7 @@ def chosen_layer(layer: str | None, n_layers: int) -> LayerChoice:
     return number
 
 
-def _as_json(encoded: Encoded) -> str:
+def _as_json(encoded: EncodedLine) -> str:
     """The vector of a line, or with TokenFilter those of its tokens."""
     x_X = encoded.output_X
     numbers = None if x_X is None else x_X.double().round(decimals=6).tolist()
@@ -130,7 +130,7 @@ class Among:
     unit_MD: Tensor
 
 
-def read_among(path: Path, reader: Reader) -> Among:
+def read_among(path: Path, reader: LineEncoder) -> Among:
     """Raises DataError where every line is blank."""
     texts = read_lines(path).texts
     vectors = [x_D for start in range(0, len(texts), _CHUNK) for x_D in reader.read(texts[start : start + _CHUNK])]
@@ -145,7 +145,7 @@ def read_among(path: Path, reader: Reader) -> Among:
     return Among(lines, F.normalize(torch.stack([x_D for x_D in vectors if x_D is not None])))
 
 
-def nearest(encoded: Encoded, *, among: Among, k: int) -> str:
+def nearest(encoded: EncodedLine, *, among: Among, k: int) -> str:
     """The `k` lines with the largest cosine: number of this line, of that one, cosine, text; none of a blank line."""
     if encoded.output_X is None:
         return ""

@@ -12,7 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
-from transformer_cli.addons.embedding.encoder_filter import Encoded
+from transformer_cli.addons.embedding.encoder_filter import EncodedLine
 from transformer_cli.files import Output, naming
 from transformer_cli.logs import LOGGER
 
@@ -35,7 +35,7 @@ class ArrayFile:
         self.sink, self.shape_X, self.n_rows, self.n_blank = sink, shape_X, 0, 0
         sink.write(header(_FLOAT, (0, *shape_X)))
 
-    def append(self, encoded: Encoded) -> None:
+    def append(self, encoded: EncodedLine) -> None:
         """The next line's vector; zeros for a blank one."""
         x_X = encoded.output_X
         row = np.zeros(self.shape_X, _FLOAT) if x_X is None else np.ascontiguousarray(x_X.numpy(), _FLOAT)
@@ -62,7 +62,7 @@ class TokenArchive:
         self.tokens: list[str] = []
         self.offsets = [0]
 
-    def append(self, encoded: Encoded) -> None:
+    def append(self, encoded: EncodedLine) -> None:
         """The next line's tokens; none of a blank one."""
         if encoded.output_X is not None:
             with naming(self.file):

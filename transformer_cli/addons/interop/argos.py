@@ -50,7 +50,7 @@ def write(
     }
     check(model)
     (directory / MODEL).mkdir()
-    ctranslate2.convert(model, directory / MODEL, quantization=quantization, with_tokenizers=False)
+    ctranslate2.write(model, directory / MODEL, quantization=quantization, with_tokenizers=False)
     (directory / SENTENCEPIECE).write_bytes(normalising(model.tokenizers.source))
     text = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
     (directory / METADATA).write_text(text, encoding="utf-8")
@@ -123,7 +123,7 @@ def folder_name(facts: dict[str, Any]) -> str:
     return f"translate-{facts['from_code']}_{facts['to_code']}-{version}"
 
 
-def pack(directory: Path, output: Output) -> None:
+def pack_archive(directory: Path, output: Output) -> None:
     """The package in `directory` as one archive: one folder, in order, uncompressed, without dates or owners.
 
     Argos unpacks an archive into the folder of its packages, of which each sub-folder has to be one.

@@ -16,11 +16,11 @@ from transformer_cli.addons.interop.verify import (
     BEAM,
     CPU,
     EXTRA,
-    LONGEST,
+    MAX_COMPARED_TOKENS,
     TOLERANCE,
     Ids,
     Program,
-    Verdict,
+    VerifyResult,
     in_parts,
     is_same,
     log_probs,
@@ -56,10 +56,10 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ImportComparison:
     """The verdict on ids, and on text where the original has tokenizers of its own."""
 
-    verdict: Verdict
+    verdict: VerifyResult
     encoded_identical: int | None
     decoded_identical: int | None
     text_identical: int | None  # from text to text, of the lines whose beams are compared
@@ -89,7 +89,7 @@ def ask(
     load: Callable[[], Program], tokenizers: Tokenizers, lines: Sequence[str], *, max_positions: int | None = None
 ) -> Answers:
     """Load the original, and ask it. Nothing of it is left in memory after that."""
-    longest = LONGEST if max_positions is None else min(LONGEST, max_positions - EXTRA - 1)
+    longest = MAX_COMPARED_TOKENS if max_positions is None else min(MAX_COMPARED_TOKENS, max_positions - EXTRA - 1)
     encoded = zip(lines, tokenizers.source.encode(lines), strict=True)
     chosen = [(line, ids) for line, ids in encoded if 0 < len(ids) <= longest]
     if not chosen:
@@ -117,7 +117,7 @@ def ask(
     )
 
 
-def compare(model: ModelFile, answers: Answers) -> Comparison:
+def compare_answers(model: ModelFile, answers: Answers) -> ImportComparison:
     """Ask our model the same. What to do about a comparison that does not hold is left to the caller."""
     transformer, target = model.build(CPU, copies=False), model.tokenizers.target
     sources, n = answers.sources, len(answers.sources)
@@ -134,7 +134,7 @@ def compare(model: ModelFile, answers: Answers) -> Comparison:
     clear = [i for i, h in enumerate(greedy) if not h.is_near_tie]
     whole = [i for i, h in enumerate(beam) if h.finished]
     differing = [i for i in whole if beam[i].ids != answers.beam[i]]
-    verdict = Verdict(
+    verdict = VerifyResult(
         lines=n,
         tokens=differences.size,
         largest_difference=float(differences.max()),
@@ -151,10 +151,10 @@ def compare(model: ModelFile, answers: Answers) -> Comparison:
         is_float32=True,
     )
     if answers.encoded is None or answers.texts is None:
-        return Comparison(verdict, None, None, None)
+        return ImportComparison(verdict, None, None, None)
     is_encoded = [list(a) == list(b) for a, b in zip(sources, answers.encoded, strict=True)]
     theirs = [one_line(text) for text in answers.texts]
-    return Comparison(
+    return ImportComparison(
         verdict,
         encoded_identical=sum(is_encoded),
         decoded_identical=sum(target.decode(ids) == text for ids, text in zip(answers.beam, theirs, strict=True)),

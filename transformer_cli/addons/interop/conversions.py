@@ -26,10 +26,10 @@ _FOLDER = ".ctranslate2"
 PROGRAM = "ctranslate2"
 QUANTIZATIONS = {Quantize.none: "float32", Quantize.int8: "int8"}
 _CHECKPOINTS = "checkpoints"  # of a run, which come and go: their conversions are kept in the run
-N_LINES = 16  # that a conversion is verified on
+N_VERIFIED_LINES = 16  # that a conversion is verified on
 
 
-def converted(path: Path, *, quantize: Quantize = Quantize.none) -> Exported:
+def conversion_of(path: Path, *, quantize: Quantize = Quantize.none) -> Exported:
     """The conversion of the model file `path`; it is made if it is missing or damaged.
 
     Conversions of earlier versions of this file are removed. Raises ConfigError for a model that CTranslate2 cannot
@@ -118,8 +118,8 @@ def _convert(path: Path, model: ModelFile, directory: Path, *, sha256: str, quan
     library = f"ctranslate2 {version('ctranslate2')}"
     facts |= {"library": library, "quantization": quantization, "model": str(path)}
     with publishing(directory, facts) as folder:
-        ctranslate2.convert(model, folder, quantization=quantization)
-        lines = made_up(model.tokenizers.source)[:N_LINES]
+        ctranslate2.write(model, folder, quantization=quantization)
+        lines = made_up(model.tokenizers.source)[:N_VERIFIED_LINES]
         program = ctranslate2.Loaded(folder, model.tokenizers)
         verdict = verify(model, program, lines, is_float32=quantization == "float32")
         facts["verified"] = {"text": "random pieces", **verdict.as_dict()}

@@ -41,9 +41,7 @@ _ACTIVATIONS = {
 }
 
 
-def convert(
-    model: ModelFile, directory: Path, *, quantization: str | None = None, with_tokenizers: bool = True
-) -> None:
+def write(model: ModelFile, directory: Path, *, quantization: str | None = None, with_tokenizers: bool = True) -> None:
     """Write `model` into `directory`, which is there and empty; unset, the weights stay float32.
 
     Raises ConfigError for an option of the model that the format cannot express.

@@ -19,7 +19,7 @@ import torch
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.engine import Batch, Capabilities, DecodeRequest, Engine
+from transformer_cli.decoding.engine import Capabilities, DecodeRequest, Engine, SearchedBatch
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import ControlIds, Hypothesis, rows_per_sentence
 from transformer_cli.decoding.search.scores import divisor
@@ -28,7 +28,7 @@ from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
 from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
-from transformer_cli.inference.force_decode import ForcedScores, Pair
+from transformer_cli.inference.force_decode import ForcedScores, IdPair
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.memory import SplitBatches
 
@@ -138,7 +138,7 @@ class CTranslate2Engine:
         rows = forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config)
         return min(rows, self.max_batch_tokens)
 
-    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[Batch]:
+    def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[SearchedBatch]:
         """The longest first; the library's threads search the next batches while the caller uses the one it got."""
         config = request.config
         max_tokens = self.tokens_per_batch(config)
@@ -151,7 +151,7 @@ class CTranslate2Engine:
             yield self._finished(*ahead.popleft(), request)
 
     def score(
-        self, pairs: Sequence[Pair], *, batch_tokens: BatchTokens, with_attention: bool = False
+        self, pairs: Sequence[IdPair], *, batch_tokens: BatchTokens, with_attention: bool = False
     ) -> list[ForcedScores]:
         """Log-probabilities of all tokens, EOS last; the library has no attention of given translations."""
         if with_attention:
@@ -175,7 +175,7 @@ class CTranslate2Engine:
             self.torch_engine = self.with_torch()
         return self.torch_engine
 
-    def _finished(self, batch: Sequence[Segment], pending: Sequence[Any], request: DecodeRequest) -> Batch:
+    def _finished(self, batch: Sequence[Segment], pending: Sequence[Any], request: DecodeRequest) -> SearchedBatch:
         """A submitted batch, when it is done."""
         results = self._wait(batch, pending, request.config)
         return batch, [self._checked(segment, result, request) for segment, result in zip(batch, results, strict=True)]

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.addons.interop.conversions import PROGRAM, converted, is_convertible
+from transformer_cli.addons.interop.conversions import PROGRAM, conversion_of, is_convertible
 from transformer_cli.addons.interop.ctranslate2_engine import (
     CAPABILITIES,
     WITH_TORCH,
     CTranslate2Engine,
     check_lengths,
 )
-from transformer_cli.addons.interop.exported import WEIGHTS, read_export
+from transformer_cli.addons.interop.exported import MODEL_BIN, read_export
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.engines import EngineKind
@@ -33,7 +33,7 @@ class CTranslate2Kind(EngineKind):
 
     def recognises(self, folder: Path, *, is_chosen: bool) -> bool:
         program = exported_for(folder)
-        damaged = (folder / WEIGHTS).exists() or ((folder / EXPORT_FILE).exists() and program != "huggingface")
+        damaged = (folder / MODEL_BIN).exists() or ((folder / EXPORT_FILE).exists() and program != "huggingface")
         return program == PROGRAM or (is_chosen and damaged)
 
     def read(self, folder: Path, decode: DecodeConfig, options: TranslateOptions) -> Exported:
@@ -66,7 +66,7 @@ class CTranslate2Kind(EngineKind):
     ) -> CTranslate2Engine:
         (model,) = models
         check_supported(CAPABILITIES if isinstance(model, Exported) else WITH_TORCH, decode, options)
-        exported = model if isinstance(model, Exported) else converted(paths[0], quantize=decode.quantize)
+        exported = model if isinstance(model, Exported) else conversion_of(paths[0], quantize=decode.quantize)
         check_lengths(decode, exported.directory, exported.max_positions)
         return CTranslate2Engine(
             exported.directory,

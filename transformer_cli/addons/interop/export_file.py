@@ -12,7 +12,7 @@ from transformer_cli.models.header import MALFORMED, is_whole, read_json
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.version import __version__
 
-FORMAT = 1
+EXPORT_FORMAT = 1
 _LARGEST = 1 << 26  # bytes of an export.json, which may come from anybody
 _AT_A_TIME = 1 << 22
 
@@ -21,13 +21,13 @@ def check_format(facts: Mapping[str, Any], place: Path) -> None:
     """Raises ValueError, and CheckpointError for what a newer tfm wrote."""
     if not is_whole(facts["format"], least=1):
         raise ValueError(f"format is {facts['format']!r}")
-    if facts["format"] > FORMAT:
+    if facts["format"] > EXPORT_FORMAT:
         raise CheckpointError(
             f"{place}: written in format {facts['format']} by a newer tfm; this is {__version__}. Install that"
         )
 
 
-def check_files(directory: Path, hashes: Mapping[str, str], again: str) -> None:
+def check_hashes(directory: Path, hashes: Mapping[str, str], again: str) -> None:
     """Raises CheckpointError for a file of the export that is gone, or is not the one that was written."""
     for name, expected in hashes.items():
         file = directory / name
@@ -51,7 +51,7 @@ def export_facts(place: Path) -> dict[str, Any]:
             file = place / EXPORT_FILE
             facts = dict(read_json(file.read_bytes(), file))
             check_format(facts, place)
-            check_files(place, facts["files"], again)
+            check_hashes(place, facts["files"], again)
             return facts
         facts, hashes = read_archive(place)
         check_format(facts, place)

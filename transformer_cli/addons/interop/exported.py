@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.addons.interop.export_file import FORMAT, check_files, check_format
+from transformer_cli.addons.interop.export_file import EXPORT_FORMAT, check_format, check_hashes
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
@@ -14,14 +14,14 @@ from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_sh
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.version import __version__
 
-WEIGHTS = "model.bin"  # of CTranslate2, the program whose folders are run
+MODEL_BIN = "model.bin"  # of CTranslate2, the program whose folders are run
 PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a SentencePiece model
 
 
 def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions: int | None) -> dict[str, Any]:
     """What `read_export` needs of the model, and its provenance."""
     return {
-        "format": FORMAT,
+        "format": EXPORT_FORMAT,
         "program": program,
         "tfm": __version__,
         "model_sha256": model_sha256,
@@ -61,7 +61,7 @@ def read_export(directory: Path, *, program: str) -> Exported:
             raise CheckpointError(
                 f"{directory}: was exported for {made_for}, not for {program}. Use `tfm export {program}`"
             )
-        check_files(directory, facts["files"], again)
+        check_hashes(directory, facts["files"], again)
         return _unpack(directory, facts)
     except OSError as error:
         raise EnvironmentFault(
@@ -79,7 +79,7 @@ def _unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
     languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
     return Exported(
         directory=directory,
-        weights=directory / WEIGHTS,
+        weights=directory / MODEL_BIN,
         tokenizers=Tokenizers(
             read_tokenizer(directory / "source.spm", facts), read_tokenizer(directory / "target.spm", facts)
         ),

@@ -16,15 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.addons.interop.foreign import Imported, ReadOptions
-from transformer_cli.addons.interop.parts import SIDES, part_names, weights_from_parts
+from transformer_cli.addons.interop.parts import STACKS, part_names, weights_from_parts
 from transformer_cli.addons.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.addons.interop.segmenters import SpecialIds, pack, read_segmenter
 from transformer_cli.addons.interop.torch_checkpoint import (
-    Weights,
+    CheckpointTensors,
     beside,
     check_options,
     checked_config,
-    languages_of,
+    checkpoint_languages,
     mentions,
     options_of,
     probability,
@@ -113,9 +113,9 @@ class FairseqReader:
             raise CheckpointError(f"{path}: no checkpoint_best.pt, checkpoint_last.pt or model.pt in it. Name the file")
         found = read_checkpoint(checkpoint)
         theirs = _options(checkpoint, found)
-        weights = Weights(checkpoint, lambda: reread(checkpoint).get("model"))
+        weights = CheckpointTensors(checkpoint, lambda: reread(checkpoint).get("model"))
         del found  # it holds all tensors of the file
-        languages = languages_of(checkpoint, options, theirs.get("source_lang"), theirs.get("target_lang"))
+        languages = checkpoint_languages(checkpoint, options, theirs.get("source_lang"), theirs.get("target_lang"))
         tokenizers, files = _tokenizers(checkpoint, weights, languages, options)
         model = _Checkpoint(weights, theirs, tokenizers)
         return Imported(
@@ -160,7 +160,7 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         raise CheckpointError(f"{path}: the task {quoted(task_name)} is not supported (only translation of one pair)")
     check_options(path, theirs, _SUPPORTED)
     for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before", "learned_pos"):
-        encoder, decoder = (theirs.get(f"{side}_{name}") for side in SIDES)
+        encoder, decoder = (theirs.get(f"{side}_{name}") for side in STACKS)
         if encoder != decoder:
             raise CheckpointError(
                 f"{path}: encoder_{name}={encoder} and decoder_{name}={decoder} are not supported (only the same in"
@@ -178,12 +178,12 @@ def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tokenizers(
-    path: Path, weights: Weights, languages: tuple[str, str], options: ReadOptions
+    path: Path, weights: CheckpointTensors, languages: tuple[str, str], options: ReadOptions
 ) -> tuple[Tokenizers, list[Path]]:
     dictionaries = list(options.vocabularies) or [_dictionary(path, language) for language in languages]
     segmenters = list(options.segmenters) or segmenters_beside(path, languages)
     made: list[Tokenizer] = []
-    for number, side in enumerate(SIDES):
+    for number, side in enumerate(STACKS):
         dictionary = dictionaries[min(number, len(dictionaries) - 1)]
         segmenter = read_segmenter(segmenters[min(number, len(segmenters) - 1)] if segmenters else None)
         table = weights[f"{side}.embed_tokens.weight"]
@@ -246,7 +246,7 @@ def read_dictionary(path: Path, *, n_rows: int) -> list[str]:
 class _Checkpoint:
     """The checked parts of a checkpoint, by their canonical names."""
 
-    def __init__(self, weights: Weights, theirs: Mapping[str, Any], tokenizers: Tokenizers) -> None:
+    def __init__(self, weights: CheckpointTensors, theirs: Mapping[str, Any], tokenizers: Tokenizers) -> None:
         self.weights, self.theirs, self.sizes = weights, theirs, (len(tokenizers.source), len(tokenizers.target))
         self.width = weights["encoder.embed_tokens.weight"].size(-1)
         first = "encoder.layers.0.fc1.weight"
@@ -258,7 +258,7 @@ class _Checkpoint:
         theirs = self.theirs
         n_heads, pre_norm = int(theirs["encoder_attention_heads"]), bool(theirs.get("encoder_normalize_before"))
         learned = bool(theirs.get("encoder_learned_pos"))
-        rows = [len(self.weights[f"{side}.embed_positions.weight"]) - FIRST for side in SIDES] if learned else []
+        rows = [len(self.weights[f"{side}.embed_positions.weight"]) - FIRST for side in STACKS] if learned else []
         return checked_config(
             self.weights.path,
             preset="fairseq",

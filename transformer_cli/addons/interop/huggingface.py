@@ -21,13 +21,13 @@ from torch import Tensor, nn
 
 from transformer_cli.addons.interop.huggingface_files import SOURCE_TAGS
 from transformer_cli.addons.interop.text import finding_tags, marked, normalising
-from transformer_cli.addons.interop.verify import rows
+from transformer_cli.addons.interop.verify import padded_ids
 from transformer_cli.addons.interop.weights import (
     built,
     check_heads,
     check_window,
     projections,
-    refuse,
+    refuse_option,
     stacks,
     with_wide_embeddings,
 )
@@ -141,29 +141,31 @@ def check(model: ModelFile) -> None:
     config, instead = model.config, "Train with another, or use `tfm export ctranslate2`"
     check_window(config, "MarianMT and Pegasus", "Use `tfm export onnx`")  # CTranslate2 has none either
     if config.norm_kind is not NormKind.layer:
-        refuse("norm_kind", config.norm_kind.name, f"{_PROGRAM} has it", instead)
+        refuse_option("norm_kind", config.norm_kind.name, f"{_PROGRAM} has it", instead)
     if config.activation is Activation.swiglu:
-        refuse("activation", config.activation.name, f"{_PROGRAM} gates its feed-forward layers", instead)
+        refuse_option("activation", config.activation.name, f"{_PROGRAM} gates its feed-forward layers", instead)
     if config.positions is Positions.rotary:
-        refuse("positions", config.positions.name, f"{_PROGRAM} turns queries and keys", instead)
+        refuse_option("positions", config.positions.name, f"{_PROGRAM} turns queries and keys", instead)
     if config.positions is Positions.sinusoidal_tensor2tensor:
-        refuse("positions", config.positions.name, "MarianMT and Pegasus have the paper's frequencies", instead)
+        refuse_option("positions", config.positions.name, "MarianMT and Pegasus have the paper's frequencies", instead)
     if config.first_position:
-        refuse("first_position", config.first_position, "positions begin at 0 in MarianMT and Pegasus", instead)
+        refuse_option("first_position", config.first_position, "positions begin at 0 in MarianMT and Pegasus", instead)
     if config.epsilon != TORCH_EPSILON:
-        refuse("norm_eps", config.epsilon, f"the norms of MarianMT and Pegasus have {TORCH_EPSILON}", instead)
+        refuse_option("norm_eps", config.epsilon, f"the norms of MarianMT and Pegasus have {TORCH_EPSILON}", instead)
     if config.decoder_start is DecoderStart.zero and not starts_at_zero(model):
         why = "the row of the start token is not zero in the embedding, which is also the output layer"
-        refuse("decoder_start", "zero", why, instead)
+        refuse_option("decoder_start", "zero", why, instead)
     if not model.tokenizers.source.end_ids:
         raise ConfigError(
             "tokenizer: its sources have no EOS, which MarianTokenizer appends. Use `tfm export ctranslate2`"
         )
     if config.positions is Positions.learned and config.norm is Norm.post:
-        refuse("positions", config.positions.name, "MarianMT, which has norm=post, computes its positions", instead)
+        refuse_option(
+            "positions", config.positions.name, "MarianMT, which has norm=post, computes its positions", instead
+        )
     sizes = len(model.tokenizers.source), len(model.tokenizers.target)
     if config.norm is Norm.pre and sizes[0] != sizes[1]:
-        refuse("norm", "pre", f"Pegasus, which has it, has one vocabulary size, and this model {sizes}", instead)
+        refuse_option("norm", "pre", f"Pegasus, which has it, has one vocabulary size, and this model {sizes}", instead)
     check_heads(config, "transformers", "Train with others")
 
 
@@ -334,7 +336,7 @@ class Loaded:
     def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         source_BS, mask_BS = self.padded(sources)
         start, eos = self.control.decoder_start_token_id, self.control.eos_token_id
-        target_in_BT = rows([[start, *ids] for ids in targets], self.control.pad_token_id)
+        target_in_BT = padded_ids([[start, *ids] for ids in targets], self.control.pad_token_id)
         logits_BTV = self.model(input_ids=source_BS, attention_mask=mask_BS, decoder_input_ids=target_in_BT).logits
         return [
             log_p_TV[range(len(ids) + 1), [*ids, eos]].tolist()
@@ -343,5 +345,5 @@ class Loaded:
 
     def padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids with their EOS, and 1 at each that is real."""
-        source_BS = rows([[*ids, self.control.eos_token_id] for ids in sources], self.control.pad_token_id)
-        return source_BS, rows([[1] * (len(ids) + 1) for ids in sources], 0)
+        source_BS = padded_ids([[*ids, self.control.eos_token_id] for ids in sources], self.control.pad_token_id)
+        return source_BS, padded_ids([[1] * (len(ids) + 1) for ids in sources], 0)

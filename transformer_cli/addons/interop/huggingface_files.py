@@ -47,7 +47,7 @@ class Tensors:
                     read = partial(_from_torch, file, name) if is_mapped else partial(_same, tensor)
                     self._put(name, file, list(tensor.shape), tensor.dtype, read)
         except safetensors.SafetensorError as error:
-            refuse(file, f"damaged, or not of safetensors ({quoted(str(error))}). Fetch it again")
+            refuse_file(file, f"damaged, or not of safetensors ({quoted(str(error))}). Fetch it again")
         except OSError as error:
             raise EnvironmentFault(f"{file}: {error.strerror}. Check the disk and the file's permissions") from error
         self.files.append(file)
@@ -60,9 +60,9 @@ class Tensors:
 
     def _put(self, name: str, file: Path, shape: list[int], kind: Any, read: Callable[[], Tensor]) -> None:
         if name in self._read:
-            refuse(file, f"{quoted(name)} is in another file, too. Fetch the folder again")
+            refuse_file(file, f"{quoted(name)} is in another file, too. Fetch the folder again")
         if kind not in _NUMBERS:
-            refuse(file, f"{quoted(name)} holds {str(kind).removeprefix('torch.')}, not floating-point weights")
+            refuse_file(file, f"{quoted(name)} holds {str(kind).removeprefix('torch.')}, not floating-point weights")
         self.shapes[name], self.kinds[name], self._read[name] = shape, kind, read
 
 
@@ -84,13 +84,13 @@ def open_weights(directory: Path) -> Tensors:
     """The weights of a directory, in the order in which transformers looks for them."""
     found = next((name for name in WEIGHTS if (directory / name).exists()), None)
     if found is None:
-        refuse(directory, f"holds no weights ({', '.join(WEIGHTS)}). Fetch the whole folder")
+        refuse_file(directory, f"holds no weights ({', '.join(WEIGHTS)}). Fetch the whole folder")
     tensors = Tensors()
     if found.endswith(".json"):
         parts = json_of(directory / found).get("weight_map")
         names = set(parts.values()) if isinstance(parts, dict) else set()
         if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
-            refuse(directory / found, "its weight_map names no files of the folder. Fetch it again")
+            refuse_file(directory / found, "its weight_map names no files of the folder. Fetch it again")
         for name in sorted(names):
             tensors.add(plain_file(directory / name))
         tensors.files.append(directory / found)
@@ -102,7 +102,7 @@ def open_weights(directory: Path) -> Tensors:
 def plain_file(file: Path) -> Path:
     """`file`, if it can be read. Downloads keep links to files in a cache."""
     if not file.is_file():
-        refuse(
+        refuse_file(
             file,
             "not a plain file. Fetch it again"
             if file.exists() or file.is_symlink()
@@ -116,20 +116,20 @@ def json_of(file: Path) -> dict[str, Any]:
     content = bytes_of(file)
     found = read_json(content, file)
     if not isinstance(found, dict):
-        refuse(file, "holds no JSON object. Fetch it again")
+        refuse_file(file, "holds no JSON object. Fetch it again")
     return found
 
 
 def bytes_of(file: Path) -> bytes:
     try:
         if plain_file(file).stat().st_size > _MOST_JSON:
-            refuse(file, f"larger than such a file is ({file.stat().st_size:,} bytes). Fetch it again")
+            refuse_file(file, f"larger than such a file is ({file.stat().st_size:,} bytes). Fetch it again")
         return file.read_bytes()
     except OSError as error:
         raise EnvironmentFault(f"{file}: {error.strerror}. Check the disk and the file's permissions") from error
 
 
-def vocabulary(file: Path, size: int) -> list[str]:
+def vocab_pieces(file: Path, size: int) -> list[str]:
     """The pieces of a vocab.json in the order of their ids; rows of the model after the last one get made-up names.
 
     Raises CheckpointError for ids that are no numbers, stand twice, leave a gap, or have no row in the model.
@@ -137,14 +137,14 @@ def vocabulary(file: Path, size: int) -> list[str]:
     by_id: dict[int, str] = {}
     for piece, number in json_of(file).items():
         if type(number) is not int or number < 0:
-            refuse(file, f"the id of {quoted(piece)} is {quoted(str(number))}, no whole number. Fetch it again")
+            refuse_file(file, f"the id of {quoted(piece)} is {quoted(str(number))}, no whole number. Fetch it again")
         if number in by_id:
-            refuse(file, f"{quoted(piece)} and {quoted(by_id[number])} have the id {number}. Fetch it again")
+            refuse_file(file, f"{quoted(piece)} and {quoted(by_id[number])} have the id {number}. Fetch it again")
         if number >= size:
-            refuse(file, f"{quoted(piece)} has the id {number}, but the model has {size:,} rows. Fetch it again")
+            refuse_file(file, f"{quoted(piece)} has the id {number}, but the model has {size:,} rows. Fetch it again")
         by_id[number] = piece
     if gap := next((number for number in range(len(by_id)) if number not in by_id), None):
-        refuse(file, f"no piece has the id {gap}, though others have higher ones. Fetch it again")
+        refuse_file(file, f"no piece has the id {gap}, though others have higher ones. Fetch it again")
     return [by_id.get(number, f"<no piece {number}>") for number in range(size)]
 
 
@@ -161,5 +161,5 @@ def is_json_with(file: Path, name: str) -> bool:
         return False
 
 
-def refuse(file: Path, what: str) -> NoReturn:
+def refuse_file(file: Path, what: str) -> NoReturn:
     raise CheckpointError(f"{file}: {what}")

@@ -30,13 +30,13 @@ from transformer_cli.addons.interop.huggingface_files import (
     is_json_with,
     json_of,
     open_weights,
-    refuse,
+    refuse_file,
     text_of_token,
-    vocabulary,
+    vocab_pieces,
 )
-from transformer_cli.addons.interop.parts import SIDES, part_names, weights_from_parts
+from transformer_cli.addons.interop.parts import STACKS, part_names, weights_from_parts
 from transformer_cli.addons.interop.text import marked
-from transformer_cli.addons.interop.verify import Ids, rows
+from transformer_cli.addons.interop.verify import Ids, padded_ids
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code
@@ -47,7 +47,6 @@ from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.models.file import MALFORMED, read_share
 from transformer_cli.models.locate import EXPORT_FILE
 
-NEEDS = "the comparison with the original"
 _UNKNOWN_LANGUAGE = "und"  # of ISO 639: undetermined
 # What transformers takes where config.json is silent.
 MARIAN_DEFAULTS: dict[str, Any] = {
@@ -94,7 +93,7 @@ _NAME = re.compile(r"opus[-_]mt[-_](?:.*[-_])?([a-zA-Z]{2,3})[-_]([a-zA-Z]{2,3})
 
 
 @dataclass(frozen=True)
-class Text:
+class TextFiles:
     """What a folder says of text, and the files that say it."""
 
     tokenizers: Tokenizers
@@ -106,7 +105,7 @@ class Text:
 class ReadText(Protocol):
     def __call__(
         self, folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions
-    ) -> Text: ...
+    ) -> TextFiles: ...
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ class Architecture:
     norm: Norm
     defaults: Mapping[str, Any]
     text: ReadText
-    original: "Callable[[Path, Architecture, Mapping[str, Any], Text], Original]"
+    original: "Callable[[Path, Architecture, Mapping[str, Any], TextFiles], Original]"
     positions: Positions = Positions.sinusoidal_concat
     first_position: int = 0
 
@@ -139,7 +138,7 @@ class HuggingFaceReader:
         given = json_of(folder / CONFIG)
         kind = str(given.get("model_type"))
         if kind not in self.architectures:
-            refuse(
+            refuse_file(
                 folder,
                 f"model_type={quoted(kind)[1:-1]}: not one that tfm computes. Choose one of"
                 f" {', '.join(sorted(self.architectures))}",
@@ -189,7 +188,7 @@ def _checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any]
     file = folder / CONFIG
     for name, value in _FIXED.items():
         if given.get(name, value) != value:
-            refuse(
+            refuse_file(
                 file, f"{name}={quoted(str(given[name]))[1:-1]}: not supported, only {value} is. Choose another model"
             )
     values = {name: given.get(name, default) for name, default in defaults.items()}
@@ -200,16 +199,16 @@ def _checked(folder: Path, given: Mapping[str, Any], defaults: Mapping[str, Any]
         else:
             fits = type(value) is (int if default is None else type(default)) or (value is None and default is None)
         if not fits:
-            refuse(file, f"{name} is {quoted(str(value))}, which it cannot be. Fetch the folder again")
+            refuse_file(file, f"{name} is {quoted(str(value))}, which it cannot be. Fetch the folder again")
     for name in ("attention_heads", "ffn_dim"):
         ours, theirs = values[f"encoder_{name}"], values[f"decoder_{name}"]
         if ours != theirs:
-            refuse(
+            refuse_file(
                 file,
                 f"encoder_{name}={ours} and decoder_{name}={theirs}: tfm has one number for both. Choose another model",
             )
     if values["activation_function"] not in _ACTIVATIONS:
-        refuse(
+        refuse_file(
             file,
             f"activation_function={quoted(values['activation_function'])[1:-1]}: not supported, only"
             f" {', '.join(_ACTIVATIONS)} are. Choose another model",
@@ -229,7 +228,7 @@ def _config_of(
     target = names.embedding("decoder")
     shape = tensors.shapes.get(target, [0])
     if not 0 <= start < shape[0]:
-        refuse(
+        refuse_file(
             folder / CONFIG,
             f"decoder_start_token_id={start}: not in the decoder's vocabulary of {shape[0]:,}. Choose another model",
         )
@@ -285,7 +284,7 @@ class PartNames:
 
     def learned_positions(self) -> bool:
         """Whether there is a table of positions that is not the sinusoids."""
-        names = [self.positions(side) for side in SIDES]
+        names = [self.positions(side) for side in STACKS]
         if not all(name in self.tensors.shapes for name in names):
             return False
         return not all(self.is_sinusoidal(name) for name in names)
@@ -335,25 +334,25 @@ class PartNames:
             found, wanted = self.tensors.shapes.get(name), self.shape(part, config)
             if found != wanted:
                 shown = "missing" if found is None else str(found)
-                refuse(
+                refuse_file(
                     self.folder, f"{quoted(name)} is {shown}, but {CONFIG} asks for {wanted}. Fetch the folder again"
                 )
         if config.positions is not Positions.learned:
-            used |= {name for side in SIDES if (name := self.positions(side)) in self.tensors.shapes}
+            used |= {name for side in STACKS if (name := self.positions(side)) in self.tensors.shapes}
         for name, first in self.doubles().items():
             if name not in used and name in self.tensors.shapes:
                 self.check_equal(name, first)
                 used.add(name)
         if unused := sorted(self.tensors.shapes.keys() - used):
             more = f" and {len(unused) - 1} more" if len(unused) > 1 else ""
-            refuse(
+            refuse_file(
                 self.folder,
                 f"holds {quoted(unused[0])}{more}, which no model of its {CONFIG} has. Choose another model",
             )
 
     def doubles(self) -> dict[str, str | None]:
         """Names of tied matrices, with the name under which each is read; None where it counts for nothing."""
-        own = {side: f"model.{side}.embed_tokens.weight" for side in SIDES}
+        own = {side: f"model.{side}.embed_tokens.weight" for side in STACKS}
         if self.tying is Tying.three_way:
             return dict.fromkeys([*own.values(), "lm_head.weight", "model.shared.weight"], self.embedding("encoder"))
         unused: dict[str, str | None] = {"model.shared.weight": None}
@@ -364,7 +363,7 @@ class PartNames:
             return
         ours, theirs = self.tensors[first], self.tensors[name]
         if ours.shape != theirs.shape or (ours.data_ptr() != theirs.data_ptr() and not torch.equal(ours, theirs)):
-            refuse(
+            refuse_file(
                 self.folder,
                 f"{quoted(name)} and {quoted(first)} differ, though {CONFIG} ties them. Choose another model",
             )
@@ -392,8 +391,8 @@ def _is_float32(tensor: Tensor) -> bool:
 # ---- Text
 
 
-def marian_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> Text:
-    return Text(marian_tokenizers(folder, values), *_languages(folder, given, options), marian_files(folder))
+def marian_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> TextFiles:
+    return TextFiles(marian_tokenizers(folder, values), *_languages(folder, given, options), marian_files(folder))
 
 
 def marian_files(folder: Path) -> list[Path]:
@@ -415,7 +414,7 @@ def marian_tokenizers(folder: Path, values: Mapping[str, Any]) -> Tokenizers:
         sizes["target"] = values["decoder_vocab_size"]
     tags = settings.get(SOURCE_TAGS, [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) and tag for tag in tags):
-        refuse(folder / TOKENIZER_CONFIG, f"{SOURCE_TAGS}: no list of texts. Fetch it again")
+        refuse_file(folder / TOKENIZER_CONFIG, f"{SOURCE_TAGS}: no list of texts. Fetch it again")
     has_tags = {"source": tags, "target": [] if separate else tags}
     found = {
         side: side_tokenizer(folder, side, files[side], sizes[side], names, values, has_tags[side]) for side in files
@@ -434,21 +433,21 @@ def side_tokenizer(
 ) -> Tokenizer:
     """`tags` are symbols of the SentencePiece model, with its sign for a space before them; here they are tags."""
     by_symbol = {marked(tag): tag for tag in tags}
-    pieces = [by_symbol.get(piece, piece) for piece in vocabulary(file, size)]
+    pieces = [by_symbol.get(piece, piece) for piece in vocab_pieces(file, size)]
     ids = {piece: number for number, piece in enumerate(pieces)}
     for kind, name in names.items():
         if not isinstance(name, str) or name not in ids:
-            refuse(file, f"has no {quoted(str(name))}, the {kind}_token. Fetch it again")
+            refuse_file(file, f"has no {quoted(str(name))}, the {kind}_token. Fetch it again")
     eos, pad = values["eos_token_id"], values["pad_token_id"]
     for kind, number in (("eos", eos), ("pad", pad)):
         if not 0 <= number < size:
-            refuse(
+            refuse_file(
                 folder / CONFIG,
                 f"{kind}_token_id={number}: not in the vocabulary of {size:,} pieces. Choose another model",
             )
         if side == "source" and ids[names[kind]] != number:
             found = f"{quoted(str(names[kind]))} has the id {ids[names[kind]]}"
-            refuse(file, f"{found}, but {CONFIG} has {number}. Choose another model")
+            refuse_file(file, f"{found}, but {CONFIG} has {number}. Choose another model")
     spm = folder / f"{side}.spm"
     try:
         packed = PackedTokenizer(
@@ -464,7 +463,7 @@ def side_tokenizer(
         )
         return Tokenizer(packed.to_bytes())
     except ValueError as error:
-        refuse(folder, f"its {side} tokenizer cannot be used ({quoted(str(error))}). Fetch the folder again")
+        refuse_file(folder, f"its {side} tokenizer cannot be used ({quoted(str(error))}). Fetch the folder again")
     except CheckpointError as error:
         raise CheckpointError(f"{spm}: {error}") from error
 
@@ -500,7 +499,9 @@ def known_of(folder: Path) -> dict[str, Any]:
             "translates_letterless": facts.get("translates_letterless") is True,
         }
     except MALFORMED as error:
-        refuse(folder / EXPORT_FILE, f"damaged ({quoted(f'{type(error).__name__}: {error}')}). Export the model again")
+        refuse_file(
+            folder / EXPORT_FILE, f"damaged ({quoted(f'{type(error).__name__}: {error}')}). Export the model again"
+        )
 
 
 def _notes_of(folder: Path, values: Mapping[str, Any]) -> list[str]:
@@ -524,8 +525,8 @@ class Original:
     Tokens that no translation of ours contains, as <unk>, are suppressed there, too.
     """
 
-    def __init__(self, folder: Path, architecture: Architecture, values: Mapping[str, Any], text: Text) -> None:
-        library: Any = imported("transformers", needs=NEEDS)
+    def __init__(self, folder: Path, architecture: Architecture, values: Mapping[str, Any], text: TextFiles) -> None:
+        library: Any = imported("transformers", needs="the comparison with the original")
         place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True}
         prefix = text.tokenizers.target.prefix_ids
         # Only the options that were checked: others could name kernels to download, or code.
@@ -547,7 +548,7 @@ class Original:
             forced_bos_token_id=prefix[0] if prefix else None,
         )
 
-    def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: Text) -> Any:
+    def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
         return library.MarianTokenizer.from_pretrained(**place)
 
     @torch.inference_mode()
@@ -566,7 +567,7 @@ class Original:
     @torch.inference_mode()
     def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         source_BS, mask_BS = self.padded(sources)
-        target_in_BT = rows([[self.start, *ids] for ids in targets], self.pad)
+        target_in_BT = padded_ids([[self.start, *ids] for ids in targets], self.pad)
         logits_BTV = self.model(input_ids=source_BS, attention_mask=mask_BS, decoder_input_ids=target_in_BT).logits
         return [
             log_p_TV[range(len(ids) + 1), [*ids, self.eos]].tolist()
@@ -574,8 +575,8 @@ class Original:
         ]
 
     def padded(self, sources: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-        source_BS = rows([[*ids, self.eos] for ids in sources], self.pad)
-        return source_BS, rows([[1] * (len(ids) + 1) for ids in sources], 0)
+        source_BS = padded_ids([[*ids, self.eos] for ids in sources], self.pad)
+        return source_BS, padded_ids([[1] * (len(ids) + 1) for ids in sources], 0)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [ids[:-1] for ids in self.tokenizer(list(lines)).input_ids]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.addons.interop.comparison import Comparison, ask, compare
+from transformer_cli.addons.interop.comparison import ImportComparison, ask, compare_answers
 from transformer_cli.addons.interop.foreign import Imported, ReadOptions
 from transformer_cli.addons.interop.registries import IMPORTERS
 from transformer_cli.addons.interop.verify import made_up
@@ -25,7 +25,7 @@ class Outcome:
     """What was read, and how it was compared; None: with nothing."""
 
     imported: Imported
-    comparison: Comparison | None
+    comparison: ImportComparison | None
     text: str  # that was compared: "random pieces", or a file
 
 
@@ -94,7 +94,7 @@ def import_model(
         with writing_whole(place, replace=replace) as file:
             write_lazily(file, model, imported.weights)
             if answers is not None:
-                comparison = compare(map_model(file.temporary), answers)
+                comparison = compare_answers(map_model(file.temporary), answers)
                 if not comparison.holds:
                     raise CheckpointError(
                         f"{origin}: does not say the same in {imported.program_name}, so nothing was written"

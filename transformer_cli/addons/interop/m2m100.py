@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.addons.interop.foreign import ReadOptions
-from transformer_cli.addons.interop.huggingface_files import TOKENIZER_CONFIG, bytes_of, json_of, refuse, vocabulary
+from transformer_cli.addons.interop.huggingface_files import (
+    TOKENIZER_CONFIG,
+    bytes_of,
+    json_of,
+    refuse_file,
+    vocab_pieces,
+)
 from transformer_cli.addons.interop.huggingface_reader import (
     MARIAN_DEFAULTS,
     Architecture,
     Original,
-    Text,
+    TextFiles,
     optional_json,
 )
 from transformer_cli.config.model import Norm, Positions
@@ -44,19 +50,21 @@ LANGUAGES = {
 PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
 
 
-def _read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> Text:
+def _read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> TextFiles:
     settings = optional_json(folder / TOKENIZER_CONFIG)
     if "Nllb" in str(settings.get("tokenizer_class")) or not (folder / VOCABULARY).exists():
-        refuse(folder, f"has no {VOCABULARY} as M2M-100 has; NLLB is not supported. Choose another model")
+        refuse_file(folder, f"has no {VOCABULARY} as M2M-100 has; NLLB is not supported. Choose another model")
     kind = settings.get("language_codes", "m2m100")
     if kind not in LANGUAGES:
-        refuse(folder / TOKENIZER_CONFIG, f"language_codes={quoted(str(kind))[1:-1]}: unknown. Choose another model")
+        refuse_file(
+            folder / TOKENIZER_CONFIG, f"language_codes={quoted(str(kind))[1:-1]}: unknown. Choose another model"
+        )
     codes = LANGUAGES[kind].split()
     named = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
     for flag, code in named.items():
         if code not in codes:
             what = "not given" if code is None else f"{code}: not one of the model's"
-            refuse(
+            refuse_file(
                 folder,
                 f"translates between many languages, and {flag} is {what}. Choose two of {' '.join(codes)}, with"
                 " `tfm import hf FOLDER --source-lang … --target-lang …`",
@@ -67,7 +75,7 @@ def _read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any]
     assert options.source_lang is not None
     assert options.target_lang is not None
     found = [file for file in files if file.is_file()]
-    return Text(Tokenizers(source, target), options.source_lang, options.target_lang, found)
+    return TextFiles(Tokenizers(source, target), options.source_lang, options.target_lang, found)
 
 
 def all_pieces(folder: Path, values: Mapping[str, Any], codes: list[str]) -> list[str]:
@@ -75,8 +83,8 @@ def all_pieces(folder: Path, values: Mapping[str, Any], codes: list[str]) -> lis
     first = len(json_of(folder / VOCABULARY))
     if first + len(codes) > values["vocab_size"]:
         rows = f"{first} pieces and {len(codes)} languages, but the model has {values['vocab_size']:,} rows"
-        refuse(folder / VOCABULARY, f"{rows}. Choose another model")
-    pieces = vocabulary(folder / VOCABULARY, values["vocab_size"])
+        refuse_file(folder / VOCABULARY, f"{rows}. Choose another model")
+    pieces = vocab_pieces(folder / VOCABULARY, values["vocab_size"])
     tokens = [language_token(code) for code in codes]
     return [*pieces[:first], *tokens, *pieces[first + len(tokens) :]]
 
@@ -89,7 +97,7 @@ def side(folder: Path, pieces: list[str], values: Mapping[str, Any], code: str |
     ids = {piece: number for number, piece in enumerate(pieces)}
     for piece, name in (("<pad>", "pad_token_id"), ("</s>", "eos_token_id"), ("<unk>", "")):
         if piece not in ids or (name and ids[piece] != values[name]):
-            refuse(folder / VOCABULARY, f"has {piece} not where config.json has it. Choose another model")
+            refuse_file(folder / VOCABULARY, f"has {piece} not where config.json has it. Choose another model")
     try:
         packed = PackedTokenizer(
             Segmenter.sentencepiece,
@@ -104,13 +112,13 @@ def side(folder: Path, pieces: list[str], values: Mapping[str, Any], code: str |
         )
         return Tokenizer(packed.to_bytes())
     except ValueError as error:
-        refuse(folder, f"its tokenizer cannot be used ({quoted(str(error))}). Fetch the folder again")
+        refuse_file(folder, f"its tokenizer cannot be used ({quoted(str(error))}). Fetch the folder again")
     except CheckpointError as error:
         raise CheckpointError(f"{folder / PIECES}: {error}") from error
 
 
 class OriginalM2M100(Original):
-    def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: Text) -> Any:
+    def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
         return library.M2M100Tokenizer.from_pretrained(**place, src_lang=text.source_lang, tgt_lang=text.target_lang)
 
 

@@ -20,7 +20,7 @@ from transformer_cli.addons.interop.marian_names import (
     OPTIONS,
     Tied,
     is_transposed,
-    options_of,
+    marian_options,
     their_name,
     their_shape,
 )
@@ -28,7 +28,7 @@ from transformer_cli.addons.interop.marian_program import Original
 from transformer_cli.addons.interop.marian_vocabulary import SegmenterFile, Written, read_vocabulary, written
 from transformer_cli.addons.interop.npz import Npz, write_npz
 from transformer_cli.addons.interop.parts import part_names, parts_of
-from transformer_cli.addons.interop.weights import check_heads, check_window, refuse, with_wide_embeddings
+from transformer_cli.addons.interop.weights import check_heads, check_window, refuse_option, with_wide_embeddings
 from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.models.file import ModelFile
 from transformer_cli.version import __version__
@@ -69,21 +69,21 @@ def _check(config: ModelConfig) -> None:
         why = (
             "Marian trains and scores pre-LN as it is, but its search leaves out a norm of the decoder's self-attention"
         )
-        refuse("norm", config.norm.name, why, "Train with model.norm=post, or use `tfm export ctranslate2`")
+        refuse_option("norm", config.norm.name, why, "Train with model.norm=post, or use `tfm export ctranslate2`")
     if config.norm_kind is not NormKind.layer:
-        refuse("norm_kind", config.norm_kind.name, "Marian's self-attention has layer normalization", INSTEAD)
+        refuse_option("norm_kind", config.norm_kind.name, "Marian's self-attention has layer normalization", INSTEAD)
     if config.activation not in ACTIVATIONS.values():
-        refuse("activation", config.activation.name, "Marian has relu and silu, which it calls swish", INSTEAD)
+        refuse_option("activation", config.activation.name, "Marian has relu and silu, which it calls swish", INSTEAD)
     if config.positions is not Positions.sinusoidal_tensor2tensor:
-        refuse("positions", config.positions.name, "Marian has sinusoidal_tensor2tensor", INSTEAD)
+        refuse_option("positions", config.positions.name, "Marian has sinusoidal_tensor2tensor", INSTEAD)
     if config.first_position:
-        refuse("first_position", config.first_position, "positions begin at 0 in Marian", INSTEAD)
+        refuse_option("first_position", config.first_position, "positions begin at 0 in Marian", INSTEAD)
     if config.epsilon != EPSILON:
-        refuse("norm_eps", config.epsilon, f"the norms of Marian have {EPSILON}", INSTEAD)
+        refuse_option("norm_eps", config.epsilon, f"the norms of Marian have {EPSILON}", INSTEAD)
     if config.decoder_start is not DecoderStart.zero:
-        refuse("decoder_start", config.decoder_start.name, "Marian starts its decoder with zeros", INSTEAD)
+        refuse_option("decoder_start", config.decoder_start.name, "Marian starts its decoder with zeros", INSTEAD)
     if not config.scale_embeddings:
-        refuse("scale_embeddings", "false", "Marian multiplies embeddings by sqrt(d_model)", INSTEAD)
+        refuse_option("scale_embeddings", "false", "Marian multiplies embeddings by sqrt(d_model)", INSTEAD)
     check_heads(config, "Marian", "Train with others")
 
 
@@ -133,7 +133,7 @@ def items(model: ModelFile, vocabularies: tuple[Written, Written]) -> Iterator[t
     names = {their_name(part, config, tied): part for part in part_names(config)}
     for name, part in sorted(names.items()):
         yield name, _as_theirs(part, parts, config, vocabularies).reshape(their_shape(part, config, sizes)).numpy()
-    yield OPTIONS, _block(options_of(config, sizes, tied, f"tfm {__version__}"))
+    yield OPTIONS, _block(marian_options(config, sizes, tied, f"tfm {__version__}"))
 
 
 def _sizes(vocabularies: tuple[Written, Written]) -> tuple[int, int]:

@@ -89,7 +89,7 @@ def their_shape(part: str, config: ModelConfig, sizes: tuple[int, int]) -> tuple
     return (n_in, n_out) if kind == "weight" and matrix != "norm" else (1, n_out)
 
 
-def options_of(config: ModelConfig, sizes: tuple[int, int], tied: Tied, version: str) -> dict[str, Any]:
+def marian_options(config: ModelConfig, sizes: tuple[int, int], tied: Tied, version: str) -> dict[str, Any]:
     """All options of a model that Marian saves and looks for, in its order.
 
     Those of other kinds of models have their defaults.

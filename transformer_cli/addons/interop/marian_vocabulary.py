@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import sentencepiece
 
-from transformer_cli.addons.interop.text import messages, normalising
+from transformer_cli.addons.interop.text import normalising, protobuf_messages
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
@@ -277,7 +277,7 @@ def _sentencepiece_with_its_ids(tokenizer: Tokenizer, name: str) -> Written:
     """
     first = [tokenizer.eos_id, tokenizer.unk_id]
     order = [*first, *(i for i in range(len(tokenizer)) if i not in first)]
-    model = messages().ModelProto.FromString(normalising(tokenizer))
+    model = protobuf_messages().ModelProto.FromString(normalising(tokenizer))
     pieces = [type(model.pieces[i]).FromString(model.pieces[i].SerializeToString()) for i in order]
     del model.pieces[:]
     model.pieces.extend(pieces)

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_cli.addons.interop import robustness_card
 from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
-from transformer_cli.addons.interop.usage import tags_in
+from transformer_cli.addons.interop.usage import export_tags
 from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.languages import base_code, language_name
@@ -50,7 +50,7 @@ def read_scores(file: Path) -> dict[str, Any]:
             raise ValueError("lines is no number")
         if found.get("robustness") is not None:
             of_test = {"test_set": wanted["test_set"], "search": wanted["search"]}
-            wanted["robustness"] = robustness_card.checked({**found["robustness"], **of_test})
+            wanted["robustness"] = robustness_card.checked_report({**found["robustness"], **of_test})
     except OSError as error:
         raise EnvironmentFault(f"--scores {file}: {error.strerror}. Check the name") from error
     except (CheckpointError, *MALFORMED) as error:
@@ -73,18 +73,18 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
     """README.md: `files` are those of an export with their SHA-256, `verified` what was compared in it."""
     exporter = exporter_of(facts)
     front = front_matter(facts) if exporter is not None and exporter.has_hub_header else ""
-    parts = [f"# {title(facts)}", _introduction(facts), table(["", ""], model_lines(facts))]
-    parts += ["## Training text", table(["", ""], data_lines(facts))]
+    parts = [f"# {title(facts)}", _introduction(facts), markdown_table(["", ""], model_lines(facts))]
+    parts += ["## Training text", markdown_table(["", ""], data_lines(facts))]
     if inputs := input_lines(facts):
-        parts.append(table(["made from", "SHA-256"], [(name, _code(sha256)) for name, sha256 in inputs]))
+        parts.append(markdown_table(["made from", "SHA-256"], [(name, _code(sha256)) for name, sha256 in inputs]))
     parts += ["## Scores", scores_text(facts)]
     if robustness := robustness_of(facts):
-        of_suite = table(robustness_card.HEAD, robustness_card.rows(robustness))
+        of_suite = markdown_table(robustness_card.HEAD, robustness_card.table_rows(robustness))
         parts += ["## Robustness", robustness_card.introduction(robustness), of_suite]
     if exporter is not None:
         is_packed = any(name.endswith(".tokenizer") for name in files or {})
         usage = exporter.usage(facts, is_packed)
-        if tags := tags_in(facts):
+        if tags := export_tags(facts):
             named = ", ".join(map(_code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
             usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
         parts += ["## How to use it", f"TEXT stands for what is translated, {exporter.place}.", usage]
@@ -97,7 +97,7 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
         ]
     rows = [(name, _code(sha256)) for name, sha256 in hash_lines(facts)]
     rows += [(_code(name), _code(sha256)) for name, sha256 in (files or {}).items()]
-    parts += ["## Hashes", table(["", "SHA-256"], rows)]
+    parts += ["## Hashes", markdown_table(["", "SHA-256"], rows)]
     return front + "\n\n".join(parts) + "\n"
 
 
@@ -121,10 +121,10 @@ def scores_text(facts: Mapping[str, Any]) -> str:
     rows = score_rows(facts)
     if not rows:
         return "Unknown: none are in the model file."
-    return table(["text", "metric", "score", "signature", "search"], rows)
+    return markdown_table(["text", "metric", "score", "signature", "search"], rows)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", r"\|").replace("\n", " ") for cell in cells) + " |"
 

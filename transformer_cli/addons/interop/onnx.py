@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.addons.interop.text import SIDES, folder_tokenizers, write_tokenizers
-from transformer_cli.addons.interop.verify import Ids, of_targets, rows, searched
+from transformer_cli.addons.interop.verify import Ids, of_targets, padded_ids, searched
 from transformer_cli.addons.interop.weights import built
 from transformer_cli.config.model import Activation, ModelConfig, Positions
 from transformer_cli.decoding.search import ControlIds
@@ -45,12 +45,12 @@ N_POSITIONS = 2048  # rows of the computed tables: more than a line has after it
 ENCODER, DECODER, WEIGHTS, CONFIG = "encoder.onnx", "decoder.onnx", "weights.bin", "config.json"
 ALIGNMENT = 64  # bytes: the file is mapped into memory
 MASKED = -1e30  # finite, so that a row of nothing but padding has no NaN
-NEEDS = "tfm export onnx"
+_NEEDS = "tfm export onnx"
 
 
 def write(model: ModelFile, directory: Path) -> None:
     """Write the graphs of `model` into `directory`, which is there and empty."""
-    onnx = imported("onnx", needs=NEEDS)
+    onnx = imported("onnx", needs=_NEEDS)
     transformer = built(model)
     with (directory / WEIGHTS).open("xb") as file:
         weights = _Weights(onnx, file)
@@ -453,7 +453,7 @@ class Loaded:
     """A folder as a user of onnxruntime loads it, with one thread: a Program of `verify`. The search is ours."""
 
     def __init__(self, directory: Path) -> None:
-        library = imported("onnxruntime", needs=NEEDS)
+        library = imported("onnxruntime", needs=_NEEDS)
         options = library.SessionOptions()
         options.intra_op_num_threads = 1
         self.encoder, self.decoder = (
@@ -488,11 +488,11 @@ class Loaded:
 
     def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         cache = self.start(self.padded(sources), beam_size=1, max_length=0)
-        target_in_BT = rows([[self.control.bos, *ids] for ids in targets], self.control.pad)
+        target_in_BT = padded_ids([[self.control.bos, *ids] for ids in targets], self.control.pad)
         return of_targets(self._logits(target_in_BT, cache), targets, self.control.eos)
 
     def padded(self, sources: Sequence[Ids]) -> Tensor:
-        return rows([[*ids, *self.config["source_end_ids"]] for ids in sources], self.config["source_pad_id"])
+        return padded_ids([[*ids, *self.config["source_end_ids"]] for ids in sources], self.config["source_pad_id"])
 
     def start(self, source_BS: Tensor, *, beam_size: int, max_length: int) -> _Cache:
         """A cache with `beam_size` rows for each source sentence; it grows by itself."""

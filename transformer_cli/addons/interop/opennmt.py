@@ -21,10 +21,10 @@ from transformer_cli.addons.interop.parts import part_names, weights_from_parts
 from transformer_cli.addons.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.addons.interop.segmenters import SpecialIds, pack, read_segmenter
 from transformer_cli.addons.interop.torch_checkpoint import (
-    Weights,
+    CheckpointTensors,
     check_options,
     checked_config,
-    languages_of,
+    checkpoint_languages,
     mentions,
     options_of,
     probability,
@@ -96,7 +96,9 @@ class OpenNMTReader:
             )
         found = read_checkpoint(path)
         theirs = _options(path, found)
-        languages = languages_of(path, options, theirs.get("src_lang"), theirs.get("tgt_lang"), default=UNDETERMINED)
+        languages = checkpoint_languages(
+            path, options, theirs.get("src_lang"), theirs.get("tgt_lang"), default=UNDETERMINED
+        )
         weights, files = _weights(path, found)
         vocab = dict(found["vocab"])
         del found  # it holds all tensors of the file
@@ -162,16 +164,16 @@ def _transforms(theirs: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in named if isinstance(name, str))
 
 
-def _weights(path: Path, checkpoint: Mapping[str, Any]) -> tuple[Weights, list[Path]]:
+def _weights(path: Path, checkpoint: Mapping[str, Any]) -> tuple[CheckpointTensors, list[Path]]:
     """The weights of the checkpoint or the .safetensors file beside it; the generator's under `generator.`."""
     if "model" not in checkpoint:
         file = path.with_suffix(".safetensors")
         if not file.is_file():
             raise CheckpointError(f"{path}: has no weights, and there is no {file.name} with them beside it")
-        return Weights(file, lambda: _safetensors(file)), [file]
+        return CheckpointTensors(file, lambda: _safetensors(file)), [file]
     if not all(isinstance(checkpoint.get(part), Mapping) for part in ("model", "generator")):
         raise CheckpointError(f"{path}: has no weights of the whole model. Merge what LoRA has trained first")
-    return Weights(path, lambda: _joined(reread(path))), []
+    return CheckpointTensors(path, lambda: _joined(reread(path))), []
 
 
 def _joined(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,7 +234,7 @@ def _named_segmenters(path: Path, theirs: Mapping[str, Any]) -> list[Path]:
 class _Checkpoint:
     """The checked parts of a checkpoint, by their canonical names."""
 
-    def __init__(self, weights: Weights, theirs: Mapping[str, Any], tokenizers: Tokenizers) -> None:
+    def __init__(self, weights: CheckpointTensors, theirs: Mapping[str, Any], tokenizers: Tokenizers) -> None:
         self.weights, self.theirs, self.sizes = weights, theirs, (len(tokenizers.source), len(tokenizers.target))
         self.width, self.n_heads = int(theirs.get("hidden_size", theirs.get("enc_hid_size", 0))), int(theirs["heads"])
         self.d_ff = len(weights["encoder.transformer.0.feed_forward.w_1.weight"])

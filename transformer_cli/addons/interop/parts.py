@@ -21,7 +21,7 @@ from transformer_cli.models.file import ModelFile
 Fetch = Callable[[str], Tensor | None]  # a part by its name; None for a bias that the other model does not have
 Weights = dict[str, Callable[[], Tensor]]  # each is read when it is called
 
-SIDES = ("encoder", "decoder")
+STACKS = ("encoder", "decoder")
 _BLOCKS = {"encoder": ("self", "ffn"), "decoder": ("self", "cross", "ffn")}
 _MODULES = {"self": "self_attention", "cross": "cross_attention", "ffn": "feed_forward"}
 
@@ -29,7 +29,7 @@ _MODULES = {"self": "self_attention", "cross": "cross_attention", "ffn": "feed_f
 def part_names(config: ModelConfig) -> Iterator[str]:
     """All that a model of this config may have; the biases of `bias=False` and tied matrices among them."""
     yield from ("source_embedding", "target_embedding", "output", "output_bias")
-    for side in SIDES:
+    for side in STACKS:
         if config.positions is Positions.learned:
             yield f"{side}.positions"
         if config.norm is Norm.pre:
@@ -81,7 +81,7 @@ def weights_from_parts(config: ModelConfig, fetch: Fetch) -> Weights:
         put(f"{last}.weight", "output")
     if config.output_bias:
         put(f"{last}.bias", "output_bias")
-    for side in SIDES:
+    for side in STACKS:
         if config.positions is Positions.learned:
             put(f"{side}.positions.weight", f"{side}.positions")
         if config.norm is Norm.pre:
@@ -129,7 +129,7 @@ def parts_of(model: ModelFile) -> Mapping[str, Tensor]:
         "output": output.weight,
         "output_bias": output.bias,
     }
-    for side, stack in zip(SIDES, transformer.stacks, strict=True):
+    for side, stack in zip(STACKS, transformer.stacks, strict=True):
         if isinstance(stack.positions, LearnedPositions):
             parts[f"{side}.positions"] = stack.positions.weight
         if config.norm is Norm.pre:

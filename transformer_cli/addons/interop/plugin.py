@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from transformer_cli.addons.interop.exporters.argos import Argos
-from transformer_cli.addons.interop.exporters.ctranslate2 import CTranslate2
-from transformer_cli.addons.interop.exporters.huggingface import HuggingFace
-from transformer_cli.addons.interop.exporters.marian import Marian
+from transformer_cli.addons.interop.exporters.ctranslate2 import CTranslate2Exporter
+from transformer_cli.addons.interop.exporters.huggingface import HuggingFaceExporter
+from transformer_cli.addons.interop.exporters.marian import MarianExporter
 from transformer_cli.addons.interop.exporters.onnx import ONNX
 from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
 from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS, Importer
@@ -68,27 +68,27 @@ def markdown_card() -> Card:
 def export(path: Path) -> Described | None:
     from transformer_cli.addons.interop.export_file import export_facts, is_archive
     from transformer_cli.addons.interop.model_card import export_rows
-    from transformer_cli.models.facts import checked
+    from transformer_cli.models.facts import checked_facts
     from transformer_cli.models.locate import EXPORT_FILE
 
     if not ((path / EXPORT_FILE).is_file() or is_archive(path)):
         return None
-    facts = checked(export_facts(path), path)
+    facts = checked_facts(export_facts(path), path)
     return Described(facts, export_rows(facts))
 
 
 @FOREIGN_MODELS.register("imported")
-def imported_file(path: Path) -> Path | None:
+def foreign_model_file(path: Path) -> Path | None:
     from transformer_cli.addons.interop import kept_imports
 
     return kept_imports.imported_file(path)
 
 
-EXPORTERS.register("ctranslate2")(CTranslate2())
-EXPORTERS.register("huggingface")(HuggingFace())
+EXPORTERS.register("ctranslate2")(CTranslate2Exporter())
+EXPORTERS.register("huggingface")(HuggingFaceExporter())
 EXPORTERS.register("onnx")(ONNX())
 EXPORTERS.register("argos")(Argos())
-EXPORTERS.register("marian")(Marian())
+EXPORTERS.register("marian")(MarianExporter())
 
 
 @IMPORTERS.register("hf")

@@ -37,7 +37,7 @@ from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.system import locked_folder, rename, sync_folder
 
 
-def check(directory: Path, *, overwrite: bool, is_file: bool = False) -> None:
+def check_destination(directory: Path, *, overwrite: bool, is_file: bool = False) -> None:
     """Refuse what cannot become an export, a folder or one file, before time is spent on one."""
     try:
         str(directory.absolute()).encode()
@@ -117,7 +117,7 @@ def publishing(
             content = json.dumps(facts | listed, indent=2, allow_nan=False) + "\n"  # a corpus may have any name
             write_new(temporary / EXPORT_FILE, [content.encode()])
             if pack is not None:
-                check(directory, overwrite=overwrite, is_file=True)
+                check_destination(directory, overwrite=overwrite, is_file=True)
                 with writing_whole(directory, replace=overwrite) as output:
                     pack(temporary, output)
                 return
@@ -125,7 +125,7 @@ def publishing(
                 sync_folder(path) if path.is_dir() else _sync(path)
             sync_folder(temporary)
             try:
-                check(directory, overwrite=overwrite)
+                check_destination(directory, overwrite=overwrite)
                 put_in_place(temporary, directory, overwrite=overwrite)
             except ConfigError as error:
                 kept = keep_beside(temporary, directory.absolute())

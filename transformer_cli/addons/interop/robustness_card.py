@@ -28,16 +28,16 @@ def robustness_beside(model: Path, model_sha256: str) -> dict[str, Any] | None:
         if list(found["model_sha256"]) != [model_sha256]:
             LOGGER.warning("%s: is of another model than %s, so its table is left out", file, model)
             return None
-        return checked(found)
+        return checked_report(found)
     except (OSError, CheckpointError, *MALFORMED):
         LOGGER.warning("%s: cannot be read, or was not written by tfm, so its table is left out", file)
         return None
 
 
-def checked(found: Mapping[str, Any]) -> dict[str, Any]:
+def checked_report(found: Mapping[str, Any]) -> dict[str, Any]:
     """`found`, of which a table can be made; raises one of MALFORMED for anything else."""
     introduction(found)
-    rows(found)
+    table_rows(found)
     return dict(found)
 
 
@@ -52,7 +52,7 @@ def introduction(found: Mapping[str, Any]) -> str:
     )
 
 
-def rows(found: Mapping[str, Any]) -> list[list[str]]:
+def table_rows(found: Mapping[str, Any]) -> list[list[str]]:
     return [
         [
             str(row["name"]),

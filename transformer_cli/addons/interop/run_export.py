@@ -9,7 +9,7 @@ from transformer_cli.addons.interop.export_file import listed_files, sha256_of
 from transformer_cli.addons.interop.exported import facts_of
 from transformer_cli.addons.interop.keys import ExportConfig, Quantization
 from transformer_cli.addons.interop.model_card import CARD, card, read_scores
-from transformer_cli.addons.interop.publish import check, publishing
+from transformer_cli.addons.interop.publish import check_destination, publishing
 from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.robustness_card import robustness_beside
 from transformer_cli.addons.interop.verify import N_LINES, made_up, verify
@@ -23,7 +23,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, refuse_plugin, require
 from transformer_cli.models.locate import locate_model
 from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
-from transformer_cli.training.checkpoints import CHECKPOINTS
+from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER
 
 
 def run(config: ExportConfig) -> None:
@@ -44,7 +44,7 @@ def run(config: ExportConfig) -> None:
     output, form = Path(config.output), EXPORTERS[config.format]
     pack = form.pack if form.suffix is not None and output.name.endswith(form.suffix) else None
     refuse_checkpoints(output)
-    check(output, overwrite=config.overwrite, is_file=pack is not None)
+    check_destination(output, overwrite=config.overwrite, is_file=pack is not None)
     test = read_scores(Path(config.scores)) if config.scores is not None else None
     for package in form.packages:
         imported(package, needs=f"tfm export {config.format}")
@@ -100,7 +100,8 @@ def refuse_checkpoints(output: Path) -> None:
     """Raise ConfigError for a place in a run that is tidied up by the run itself."""
     parent = output.absolute().parent.resolve()
     if any(
-        folder.name == CHECKPOINTS and (folder.parent / CONFIG_FILE).is_file() for folder in [parent, *parent.parents]
+        folder.name == CHECKPOINTS_FOLDER and (folder.parent / CONFIG_FILE).is_file()
+        for folder in [parent, *parent.parents]
     ):
         raise ConfigError(f"{output}: is among the checkpoints of a run, which come and go. Choose another --output")
 

@@ -36,7 +36,7 @@ def normalising(tokenizer: Tokenizer) -> bytes:
         )
     if tokenizer.packed is not None and not tokenizer.packed.normalizes:
         return tokenizer.sentencepiece
-    model = messages().ModelProto.FromString(tokenizer.sentencepiece)
+    model = protobuf_messages().ModelProto.FromString(tokenizer.sentencepiece)
     model.normalizer_spec.precompiled_charsmap = compiled(tokenizer.alphabet)
     model.normalizer_spec.name = "user_defined"
     written: bytes = model.SerializeToString()
@@ -52,7 +52,7 @@ def finding_tags(model: bytes, tags: Sequence[str]) -> bytes:
     """The SentencePiece model with `tags` as symbols, which it finds in a text by itself wherever a space is before."""
     if not tags:
         return model
-    changed = messages().ModelProto.FromString(model)
+    changed = protobuf_messages().ModelProto.FromString(model)
     places = {piece.piece: piece for piece in changed.pieces}
     for tag in tags:
         piece = places.get(tag) or changed.pieces.add(score=0.0)
@@ -130,7 +130,7 @@ class PackedText:
         return self.tokenizer.decode(ids)
 
 
-def messages() -> Any:
+def protobuf_messages() -> Any:
     """Reads and writes what the library itself only holds."""
     return importlib.import_module("sentencepiece.sentencepiece_model_pb2")
 
@@ -140,7 +140,7 @@ def compiled(alphabet: frozenset[str]) -> bytes:
     """The table for a vocabulary with these characters, as SentencePiece keeps it."""
     sentencepiece.set_min_log_level(3)  # its progress log would go to stderr, which is ours
     normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten(alphabet).items()))
-    spec = messages().NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
+    spec = protobuf_messages().NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
     table: bytes = spec.precompiled_charsmap
     return table
 

@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
     return value if all(isinstance(part, str | int | float) for part in parts) else quoted(reprlib.repr(value))
 
 
-class Weights:
+class CheckpointTensors:
     """The tensors of a checkpoint by their own names, and which of them have been asked for.
 
     `load` maps the file; it is called again for each tensor after `release`, as what stays mapped counts as memory.
@@ -251,7 +251,7 @@ def same_tensor(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and (a.data_ptr() == b.data_ptr() or bool((a == b).all()))
 
 
-def languages_of(
+def checkpoint_languages(
     path: Path, options: ReadOptions, source: Any, target: Any, *, default: str | None = None
 ) -> tuple[str, str]:
     """Source and target language as given, or as the checkpoint says.

@@ -17,7 +17,7 @@ source, target = (Tokenizer(Path(f"FOLDER/{side}.tokenizer").read_bytes()) for s
 """
 
 
-def tags_in(facts: Mapping[str, Any]) -> list[str]:
+def export_tags(facts: Mapping[str, Any]) -> list[str]:
     """The tags of an export; an empty list if the value is no list."""
     tags = facts.get("tags")
     return [str(tag) for tag in tags] if isinstance(tags, list) else []

@@ -34,7 +34,7 @@ _Answer = TypeVar("_Answer")
 CPU = torch.device("cpu")
 N_LINES = 64
 TOGETHER = 16  # lines: a big model's logits and caches take much memory
-LONGEST = 128  # tokens of a line that is compared
+MAX_COMPARED_TOKENS = 128  # tokens of a line that is compared
 EXTRA = 50  # tokens that a translation may have more than its source
 BEAM = 4
 TOLERANCE = 1e-4  # nats, of any token, of weights in float32
@@ -63,7 +63,7 @@ class TextProgram(Program, Protocol):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerifyResult:
     """What was compared; differences are of log-probabilities, in nats, for each token."""
 
     lines: int
@@ -127,11 +127,13 @@ class Verdict:
         return f"{identical} of {compared} lines identical" + (f", {left} not compared ({why})" if left else "")
 
 
-def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float32: bool) -> Verdict:
+def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float32: bool) -> VerifyResult:
     """Compare on `lines`. What to do about a verdict that does not hold is left to the caller."""
     transformer, source = model.build(CPU).float(), model.tokenizers.source
-    room = model.config.max_positions if model.config.positions is Positions.learned else LONGEST + EXTRA + 1
-    longest = min(LONGEST, room - EXTRA - 1)
+    room = (
+        model.config.max_positions if model.config.positions is Positions.learned else MAX_COMPARED_TOKENS + EXTRA + 1
+    )
+    longest = min(MAX_COMPARED_TOKENS, room - EXTRA - 1)
     chosen = [(line, ids) for line, ids in zip(lines, source.encode(lines), strict=True) if 0 < len(ids) <= longest]
     texts, sources = [line for line, _ in chosen], [ids for _, ids in chosen]
     if not sources:
@@ -164,7 +166,7 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         np.concatenate(in_parts(read, sources, targets)) - np.concatenate(in_parts(program.log_probs, sources, targets))
     )
     their_log_probs = in_parts(read, [sources[i] for i in differing], [their_beam[i] for i in differing])
-    return Verdict(
+    return VerifyResult(
         lines=len(sources),
         tokens=differences.size,
         largest_difference=float(differences.max()),
@@ -224,7 +226,7 @@ def search(model: Transformer, sources: Sequence[Ids], *, tokenizers: Tokenizers
     source, target = tokenizers.source, tokenizers.target
     return searched(
         TransformerDecoder(model),
-        rows([[*ids, *source.end_ids] for ids in sources], source.pad_id),
+        padded_ids([[*ids, *source.end_ids] for ids in sources], source.pad_id),
         ControlIds.of(target),
         max_lengths_B=torch.tensor([len(ids) + 1 + EXTRA for ids in sources]),
         beam_size=beam_size,
@@ -265,8 +267,8 @@ def log_probs(
 ) -> list[list[float]]:
     """The log-probabilities of the targets by our model, as Program.log_probs returns them."""
     source, target = tokenizers.source, tokenizers.target
-    source_BS = rows([[*ids, *source.end_ids] for ids in sources], source.pad_id)
-    target_in_BT = rows([[target.bos_id, *ids] for ids in targets], target.pad_id)
+    source_BS = padded_ids([[*ids, *source.end_ids] for ids in sources], source.pad_id)
+    target_in_BT = padded_ids([[target.bos_id, *ids] for ids in targets], target.pad_id)
     with torch.inference_mode():
         logits_BTV = model(source_BS, target_in_BT)
     return of_targets(logits_BTV, targets, target.eos_id)
@@ -280,7 +282,7 @@ def of_targets(logits_BTV: Tensor, targets: Sequence[Ids], eos_id: int) -> list[
     ]
 
 
-def rows(sentences: Sequence[Ids], pad_id: int) -> Tensor:
+def padded_ids(sentences: Sequence[Ids], pad_id: int) -> Tensor:
     return nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in sentences], batch_first=True, padding_value=pad_id)
 
 

@@ -57,7 +57,9 @@ def with_wide_embeddings(model: ModelFile) -> ModelFile:
 
 def check_window(config: ModelConfig, program: str, instead: str) -> None:
     if config.attention_window is not None:
-        refuse("attention_window", config.attention_window, f"no restricted self-attention in {program}", instead)
+        refuse_option(
+            "attention_window", config.attention_window, f"no restricted self-attention in {program}", instead
+        )
 
 
 def stacks(model: Transformer) -> Iterator[tuple[str, Stack]]:
@@ -78,7 +80,7 @@ def projections(attention: SelfAttention | CrossAttention) -> list[tuple[Tensor,
     return found
 
 
-def refuse(key: str, value: object, why: str, instead: str) -> NoReturn:
+def refuse_option(key: str, value: object, why: str, instead: str) -> NoReturn:
     """One line that names the option which a format cannot express."""
     raise ConfigError(f"model.{key}={value}: {why}. {instead}")
 
@@ -87,4 +89,4 @@ def check_heads(config: ModelConfig, program: str, instead: str) -> None:
     """Refuse heads whose values are not as wide as their queries, or that are not together as wide as the model."""
     for key, width in (("d_k", config.key_width), ("d_v", config.value_width)):
         if width * config.n_heads != config.d_model:
-            refuse(key, width, f"{program} has only heads of width d_model / n_heads", instead)
+            refuse_option(key, width, f"{program} has only heads of width d_model / n_heads", instead)

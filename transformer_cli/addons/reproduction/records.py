@@ -18,7 +18,7 @@ from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
 
 KEY = "reproduction"
-FOLDER = "reproductions"  # of configs/; Hydra takes a key of the name of a folder for a group
+REPRODUCTIONS_FOLDER = "reproductions"  # of configs/; Hydra takes a key of the name of a folder for a group
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class OurScore:
 
 
 @dataclass(frozen=True)
-class Curve:
+class DevCurve:
     """The dev scores of one run. A point has the step, the NLL in nats per target token, and the score if any."""
 
     seed: int
@@ -68,7 +68,7 @@ class OurRuns:
     commit: str
     source: str  # where the figures are from
     scores: list[OurScore]
-    curves: list[Curve]
+    curves: list[DevCurve]
     minutes: float | None = None  # of one run; None: not written down
     dev_metric: str | None = None  # the score of a point: bleu, chrf or accuracy
     tolerance: Tolerance | None = None  # None: computed from the curves of several seeds
@@ -139,13 +139,13 @@ def _check_points(points: Sequence[Sequence[float]], metric: str | None, where: 
 
 
 def names() -> list[str]:
-    return choices_of(FOLDER)
+    return choices_of(REPRODUCTIONS_FOLDER)
 
 
 def read_reproduction(name: str, folder: Path | None = None) -> Reproduction:
     """Raises ConfigError for an unknown name, and naming file and key for a file that is not as the schema."""
-    folder = folder or config_dir() / FOLDER
-    known = choices_of(FOLDER, [folder])
+    folder = folder or config_dir() / REPRODUCTIONS_FOLDER
+    known = choices_of(REPRODUCTIONS_FOLDER, [folder])
     if name not in known:
         near = did_you_mean(name, known) or "; `tfm reproduce` lists all"
         raise ConfigError(f"no reproduction called `{name}`{near}")

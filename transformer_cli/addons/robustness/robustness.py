@@ -48,7 +48,7 @@ class Suite:
 
 
 @dataclass(frozen=True)
-class Row:
+class PerturbationFigures:
     """Figures of one perturbation; counts are of lines. None: nothing to compare with, or nothing inserted."""
 
     name: str
@@ -71,7 +71,7 @@ class RobustnessReport:
     seed: int
     n_lines: int
     n_test_lines: int
-    rows: Sequence[Row]  # that of the plain lines first
+    rows: Sequence[PerturbationFigures]  # that of the plain lines first
     signature: str  # of chrF
 
     @property
@@ -168,7 +168,11 @@ def robustness_report(
     plain, wanted = [hypotheses[i] for i in suite.plain], [[lines[i] for i in suite.plain] for lines in references]
     score = _chrf(plain, wanted)
     length = _length(plain, wanted[0])
-    rows = [Row(_PLAIN, len(plain), None, score.value, length, *_degenerate(plain, [*suite.plain.values()]), None)]
+    rows = [
+        PerturbationFigures(
+            _PLAIN, len(plain), None, score.value, length, *_degenerate(plain, [*suite.plain.values()]), None
+        )
+    ]
     start = 0
     for row in suite.rows:
         texts = outputs[start : start + len(row.lines)]
@@ -179,13 +183,15 @@ def robustness_report(
 
 def _row(
     row: SuiteRow, texts: Sequence[str], hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str
-) -> Row:
+) -> PerturbationFigures:
     """`language` is that of the texts."""
     how, sources = row.perturbation, [line.line for line in row.lines]
     n_loops, n_copies, n_empty = _degenerate(texts, sources)
     if how.compared is None:
         n_copies = sum(map(_is_same_word, texts, sources))
-        return Row(how.name, len(texts), None, None, _length(texts, sources), n_loops, n_copies, n_empty, None)
+        return PerturbationFigures(
+            how.name, len(texts), None, None, _length(texts, sources), n_loops, n_copies, n_empty, None
+        )
     compared, n_lost = list(texts), None
     if how.removed is not None:
         compared = [how.removed(text, line.inserted) for text, line in zip(texts, row.lines, strict=True)]
@@ -195,7 +201,7 @@ def _row(
         [how.compared(" ".join([lines[i]] * how.times), language) for i in row.numbers]
         for lines in (hypotheses, *references)
     )
-    return Row(
+    return PerturbationFigures(
         how.name,
         len(texts),
         chrf_plain=_chrf(compared, [plain]).value if texts else None,
@@ -233,7 +239,7 @@ def _percent(count: int, n_lines: int) -> str:
     return f"{100 * count / n_lines:.0f} %" if 100 * count >= n_lines else "< 1 %"
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: PerturbationFigures) -> list[str]:
     def share(count: int | None) -> str:
         return "" if count is None or not row.n_lines else f"{100 * count / row.n_lines:.1f}"
 

@@ -44,7 +44,7 @@ class Fields:
             self.values[name] = [self.values[name], value]
 
 
-def fields_of(request: Request, body: bytes) -> Fields:
+def form_fields(request: Request, body: bytes) -> Fields:
     """Raises RequestError 400 for what cannot be read. What is in the body counts, not what the address says as well.
 
     JSON is known by its first character, as programs often name another type.
@@ -150,7 +150,7 @@ def given(value: Any) -> Any:
     return None if value is None or value == "" else value
 
 
-def text_of(value: Any, name: str) -> str:
+def string_of(value: Any, name: str) -> str:
     """A string that UTF-8 can hold. Raises RequestError 400 otherwise."""
     if not isinstance(value, str):
         raise RequestError(400, f"{name}: {reprlib.repr(value)} is no text")
@@ -163,18 +163,18 @@ def text_of(value: Any, name: str) -> str:
     return value
 
 
-def texts_of(value: Any, name: str) -> tuple[list[str], bool]:
+def strings_of(value: Any, name: str) -> tuple[list[str], bool]:
     """A text or a list of texts, and whether it is a list. Raises RequestError 400 otherwise."""
     if value is None:
         raise RequestError(400, f"{name}: is missing. Give a text, or a list of texts")
     if isinstance(value, list):
-        return [text_of(one, f"{name}[{n}]") for n, one in enumerate(value)], True
-    return [text_of(value, name)], False
+        return [string_of(one, f"{name}[{n}]") for n, one in enumerate(value)], True
+    return [string_of(value, name)], False
 
 
-def language_of(value: Any, name: str) -> str | None:
+def language_code(value: Any, name: str) -> str | None:
     """A language code; None where none is given."""
-    return text_of(value, name) if value not in (None, "", "auto") else None
+    return string_of(value, name) if value not in (None, "", "auto") else None
 
 
 def switch_of(value: Any, name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
-from transformer_cli.config.shared import AUTO, engine_names
+from transformer_cli.config.shared import AUTO_ENGINE, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError, quoted
 
@@ -79,7 +79,7 @@ class ServeConfig:
         None, "Language through which pairs without a model of their own are translated, by two models.", flag="--pivot"
     )
     engine: str = key(
-        AUTO,
+        AUTO_ENGINE,
         "torch, ctranslate2, or auto: ctranslate2 where it is installed, and torch for what a request asks for that it"
         " lacks.",
         choices=engine_names,

@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from transformer_cli.addons.serving.models import ModelTable, ServedModel
-from transformer_cli.decoding.records import flags_of
+from transformer_cli.decoding.records import quality_flags
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.shared_engine import BatchReport
 from transformer_cli.version import __version__
@@ -68,7 +68,7 @@ class Metrics:
         self.target_tokens.labels(name).inc(sum(result.candidates[0].n_tokens for result in results))
         self.truncated.labels(name).inc(sum(result.cut for result in results))
         for result in results:
-            for flag, is_set in flags_of(result).items():
+            for flag, is_set in quality_flags(result).items():
                 if is_set:
                     self.flags.labels(name, flag).inc()
 

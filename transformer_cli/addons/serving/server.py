@@ -10,11 +10,11 @@ from starlette.requests import ClientDisconnect, Request
 
 from transformer_cli.addons.serving.access import Access
 from transformer_cli.addons.serving.errors import RequestError
-from transformer_cli.addons.serving.forms import Fields, fields_of, parse_json
+from transformer_cli.addons.serving.forms import Fields, form_fields, parse_json
 from transformer_cli.addons.serving.gate import RECORD
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.metrics import Metrics
-from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, Translation
+from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, TranslationResponse
 from transformer_cli.decoding.shared_engine import GoneError
 from transformer_cli.decoding.shared_translator import SHORT
 
@@ -57,7 +57,7 @@ class Server:
 
     async def translate(
         self, request: Request, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions
-    ) -> Translation:
+    ) -> TranslationResponse:
         """Translates as `run` does; a short request gets no thread, which would cost as much again."""
         if not options.is_simple or self.service.must_detect(source) or sum(map(len, texts)) > SHORT:
             return await self.run(request, partial(self.service.translate, texts, source, target, options))
@@ -118,7 +118,7 @@ class Server:
 
     async def fields(self, request: Request) -> Fields:
         """What the body and the address say, as JSON or as a form. Raises RequestError 400 or 413."""
-        return await self._parsed(partial(fields_of, request), await self.body(request))
+        return await self._parsed(partial(form_fields, request), await self.body(request))
 
     async def _parsed(self, parse: Callable[[bytes], _T], body: bytes) -> _T:
         if len(body) < LARGE:

@@ -25,7 +25,7 @@ from transformer_cli.config.tags import language_of
 from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.postprocess import written_ids
-from transformer_cli.decoding.records import flags_of
+from transformer_cli.decoding.records import quality_flags
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.decoding.terminology import Term, Terminology, words_of
@@ -81,7 +81,7 @@ class TextResult:
 
 
 @dataclass(frozen=True)
-class Translation:
+class TranslationResponse:
     """What a request is answered with; of each text its result, its language, and the models that translated it."""
 
     results: list[TextResult]
@@ -113,13 +113,13 @@ class Service:
 
     def translate(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
-    ) -> Translation:
+    ) -> TranslationResponse:
         """`translate_async` in a thread, which waits."""
         return _finished(self.translate_async(texts, source, target, options, call))
 
     async def translate_async(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
-    ) -> Translation:
+    ) -> TranslationResponse:
         """Raises RequestError: 400 for what cannot be done, 413 for too much, 503 when it is not the time.
 
         It is never suspended unless `call.is_awaited`, with which the options must be simple.
@@ -131,19 +131,19 @@ class Service:
 
     def translate_any_size(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
-    ) -> Translation:
+    ) -> TranslationResponse:
         """Translates texts of any size, as of a file, which the limit on the request's body bounds."""
         return _finished(self.any_size_async(texts, source, target, options, call))
 
     async def any_size_async(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
-    ) -> Translation:
+    ) -> TranslationResponse:
         with self.within_deadline(call):
             return await self._any_size(texts, source, target, options, call)
 
     async def _any_size(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
-    ) -> Translation:
+    ) -> TranslationResponse:
         call.n_characters += sum(map(len, texts))
         table = self.table
         source, target = table.source_code(source), table.target_code(target)
@@ -158,7 +158,7 @@ class Service:
             translated = await self._texts([texts[n] for n in chosen], route, options, call)
             found.update(zip(chosen, translated, strict=True))
         results = [found[n] for n in range(len(texts))]
-        return Translation(results, origins, [routes[one.language] for one in origins])
+        return TranslationResponse(results, origins, [routes[one.language] for one in origins])
 
     async def _texts(
         self, texts: Sequence[str], route: Sequence[Step], options: RequestOptions, call: RequestCall
@@ -489,7 +489,7 @@ def _of_document(document: TranslatedDocument, options: RequestOptions) -> TextR
 
 
 def _flags(lines: Sequence[Translated]) -> list[str]:
-    return list(dict.fromkeys(flag for one in lines for flag, is_set in flags_of(one).items() if is_set))
+    return list(dict.fromkeys(flag for one in lines for flag, is_set in quality_flags(one).items() if is_set))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformer_cli.addons.synthesis.keys import Shard
 from transformer_cli.addons.synthesis.work import (
-    Report,
+    CorpusReport,
     alone_in,
     different,
     files_of,
@@ -30,7 +30,7 @@ def shard_name(name: Path, shard: Shard) -> Path:
     return name if shard.n == 1 else name.with_name(f"{name.name}.{shard.number}-of-{shard.n}")
 
 
-def merge(name: Path, *, replace: bool = False) -> tuple[Report, bool]:
+def merge(name: Path, *, replace: bool = False) -> tuple[CorpusReport, bool]:
     """Write NAME.SOURCE, NAME.TARGET and NAME.json from those of all shards of NAME, in their order.
 
     Returns the report, and whether it is new. Raises DataError for a shard that is missing, there twice (among 4 and
@@ -61,8 +61,8 @@ def merge(name: Path, *, replace: bool = False) -> tuple[Report, bool]:
     return report, True
 
 
-def _sum(reports: Sequence[Report], settings: dict[str, Any]) -> Report:
-    return Report(
+def _sum(reports: Sequence[CorpusReport], settings: dict[str, Any]) -> CorpusReport:
+    return CorpusReport(
         settings,
         first_line=1,
         n_lines=sum(one.n_lines for one in reports),
@@ -72,7 +72,7 @@ def _sum(reports: Sequence[Report], settings: dict[str, Any]) -> Report:
     )
 
 
-def _reports(name: Path) -> dict[Path, Report]:
+def _reports(name: Path) -> dict[Path, CorpusReport]:
     """The reports of all shards by their names, in order."""
     pattern = re.compile(re.escape(name.name) + r"\.([0-9]+)-of-([0-9]+)\.json")
     matches = [(path, match) for path in name.parent.glob("*.json") if (match := pattern.fullmatch(path.name))]
@@ -92,7 +92,7 @@ def _reports(name: Path) -> dict[Path, Report]:
     reports = {}
     for shard in sorted(found):
         part = shard_name(name, shard)
-        reports[part] = Report.read(found[shard])
+        reports[part] = CorpusReport.read(found[shard])
         if reports[part].shard != str(shard):
             raise DataError(f"{found[shard]}: holds shard {reports[part].shard}, not {shard}. Make shard={shard} again")
     return reports
@@ -109,10 +109,10 @@ def _shard(path: Path, number: str) -> Shard:
         ) from error
 
 
-def _same_settings(reports: dict[Path, Report]) -> dict[str, Any]:
+def _same_settings(reports: dict[Path, CorpusReport]) -> dict[str, Any]:
     """The settings of all shards, which are the same but for the shard, as one run would have them."""
 
-    def shared(report: Report) -> dict[str, Any]:
+    def shared(report: CorpusReport) -> dict[str, Any]:
         return {**report.settings, "shard": str(Shard(1, 1))}
 
     first, *others = reports
@@ -125,7 +125,7 @@ def _same_settings(reports: dict[Path, Report]) -> dict[str, Any]:
 
 def _refuse_inputs(name: Path, settings: dict[str, Any]) -> None:
     """Raise ConfigError where a file of NAME is the text that the shards were made from, and not an earlier merge."""
-    if report_of(name).is_file() and Report.read(report_of(name)).is_whole(name):
+    if report_of(name).is_file() and CorpusReport.read(report_of(name)).is_whole(name):
         return
     inputs = {settings["input_sha256"], settings["reference_sha256"]}
     for file in files_of(name, (settings["languages"][0], settings["languages"][1])):
@@ -135,7 +135,7 @@ def _refuse_inputs(name: Path, settings: dict[str, Any]) -> None:
             )
 
 
-def _check_lines(reports: dict[Path, Report]) -> None:
+def _check_lines(reports: dict[Path, CorpusReport]) -> None:
     """Each shard begins where the one before it ends."""
     next_line = 1
     for part, report in reports.items():
@@ -147,7 +147,7 @@ def _check_lines(reports: dict[Path, Report]) -> None:
         next_line += report.n_lines
 
 
-def _check_whole(part: Path, report: Report) -> None:
+def _check_whole(part: Path, report: CorpusReport) -> None:
     for file in files_of(part, report.languages):
         if not file.is_file():
             raise DataError(f"{file}: no such file, but {report_of(part)} is there. Make the shard again")

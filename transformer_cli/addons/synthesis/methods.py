@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from transformer_cli.addons.synthesis.filters import PairFilters
 from transformer_cli.addons.synthesis.keys import Choose
-from transformer_cli.addons.synthesis.work import Made, Pair
+from transformer_cli.addons.synthesis.work import Made
 from transformer_cli.config.tags import language_of
+from transformer_cli.data.readers.base import Pair
 from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.translator import Translator

@@ -13,8 +13,16 @@ from transformer_cli.addons.synthesis.filters import PairFilters
 from transformer_cli.addons.synthesis.keys import AugmentConfig, AugmentMethod, Shard
 from transformer_cli.addons.synthesis.merge import merge, shard_name
 from transformer_cli.addons.synthesis.methods import REPEATED, LogProbs, Synthesis
-from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_lines, refuse_other_formats
-from transformer_cli.addons.synthesis.work import Made, Pair, Report, files_of, finished, is_begun, report_of, work
+from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_range, refuse_other_formats
+from transformer_cli.addons.synthesis.work import (
+    CorpusReport,
+    Made,
+    files_of,
+    finished,
+    is_begun,
+    report_of,
+    work,
+)
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.overrides import as_list
@@ -22,6 +30,7 @@ from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import shown
+from transformer_cli.data.readers.base import Pair
 from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.opening import Opened, open_models, with_own_length_penalty
 from transformer_cli.decoding.plan import listed_tags
@@ -50,7 +59,7 @@ class Augmented:
     """The result: a corpus, whole or of one shard."""
 
     name: Path
-    report: Report
+    report: CorpusReport
     is_new: bool  # False: an earlier command had made it
 
 
@@ -79,7 +88,7 @@ def augment_and_report(config: AugmentConfig) -> Augmented:
     return result
 
 
-def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]:
+def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[CorpusReport, bool]:
     """The corpus of a shard, or what is there already if it was made in the same way; and whether it is new."""
     source = input_of(config, shard)
     is_reverse = config.method == AugmentMethod.back_translate.value
@@ -137,7 +146,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[Report, bool]
 
     report = work(
         name,
-        read_lines(source, bounds),
+        read_range(source, bounds),
         make_block,
         settings,
         inputs=inputs,
@@ -158,7 +167,7 @@ def input_of(config: AugmentConfig, shard: Shard) -> Path:
         raise ConfigError(f"{shown(config.input)}: compressed, so it has no byte ranges for shard={shard}. Unpack it")
     path = Path(config.input)
     refuse_other_formats(path)
-    if next(read_lines(path), None) is None:
+    if next(read_range(path), None) is None:
         raise DataError(f"{shown(path)}: is empty. Put one sentence on each line")
     return path
 
@@ -184,7 +193,7 @@ def refuse_other_language(source: Path, of_model: Pair) -> None:
     if ours == theirs:
         return
     ending = iso_639_1(source.name.removesuffix(".gz").rpartition(".")[2])
-    lines = [line.decode("utf-8", errors="ignore") for line in islice(read_lines(source), SAMPLE_LINES)]
+    lines = [line.decode("utf-8", errors="ignore") for line in islice(read_range(source), SAMPLE_LINES)]
     found = reads_like(lines, of_model[0])
     if theirs in (ending, found):
         what = f"reads like {found}" if theirs == found else f"is {ending} by its name"
@@ -262,7 +271,7 @@ class References:
 
     def __init__(self, path: Path, *, strict: bool) -> None:
         self.path, self.strict = path, strict
-        self.numbered = enumerate(read_lines(path), 1)
+        self.numbered = enumerate(read_range(path), 1)
 
     def __call__(self, first: int, n: int) -> Iterator[str]:
         for number, raw in self.numbered:
@@ -318,7 +327,7 @@ def _warn_of_few(result: Augmented) -> None:
         )
 
 
-def _dropped(report: Report) -> str:
+def _dropped(report: CorpusReport) -> str:
     return ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.dropped.items(), key=lambda one: -one[1]))
 
 
@@ -368,5 +377,5 @@ def tags_of_lines(file: Path, known: Sequence[str]) -> list[str]:
     """The tags of `known` that a line of the file begins with."""
     if not known:
         return []
-    found = {tag for line in read_lines(file) for tag in split_tags(line.decode(), known)[0]}
+    found = {tag for line in read_range(file) for tag in split_tags(line.decode(), known)[0]}
     return [tag for tag in known if tag in found]

@@ -53,7 +53,7 @@ def n_lines(path: Path, bounds: Range = Range()) -> int:
     return n + (last != b"\n")
 
 
-def read_lines(path: Path, bounds: Range = Range()) -> Iterator[bytes]:
+def read_range(path: Path, bounds: Range = Range()) -> Iterator[bytes]:
     """The lines of the range without their ends, \\n or \\r\\n. Raises DataError for one that does not end."""
     rest = b""
     for block in _blocks(path, bounds):

@@ -18,6 +18,7 @@ from typing import Any
 
 from transformer_cli.addons.synthesis.shards import n_lines
 from transformer_cli.data.hashes import file_sha256
+from transformer_cli.data.readers.base import Pair
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.files import (
     locked,
@@ -36,8 +37,6 @@ _FORMAT = 1
 SETTINGS = "settings.json"
 PROGRESS_S = 30.0  # between two lines of the log
 
-Pair = tuple[str, str]
-
 
 @dataclass(frozen=True)
 class Made:
@@ -54,7 +53,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Report:
+class CorpusReport:
     """What a corpus was made from, and its counts: every translation is a pair or is dropped for one reason."""
 
     settings: Mapping[str, Any]
@@ -82,7 +81,7 @@ class Report:
         )
 
     @classmethod
-    def read(cls, path: Path) -> "Report":
+    def read(cls, path: Path) -> "CorpusReport":
         """Raises DataError for what is no report."""
         try:
             content = json.loads(path.read_bytes())
@@ -133,7 +132,7 @@ def folder_of(name: Path) -> Path:
     return Path(f"{name}.work")
 
 
-def finished(name: Path, settings: Mapping[str, Any]) -> Report | None:
+def finished(name: Path, settings: Mapping[str, Any]) -> CorpusReport | None:
     """The report of a corpus that is there and was made with these settings. What a stop left of it is removed.
 
     Raises ConfigError if a file of that corpus has gone or was edited.
@@ -141,7 +140,7 @@ def finished(name: Path, settings: Mapping[str, Any]) -> Report | None:
     if not report_of(name).is_file():
         return None
     try:
-        report = Report.read(report_of(name))
+        report = CorpusReport.read(report_of(name))
     except DataError:  # another file with that name
         return None
     if dict(report.settings) != as_read(settings):
@@ -213,7 +212,7 @@ def work(
     block_lines: int,
     first_line: int = 1,
     replace: bool = False,
-) -> Report:
+) -> CorpusReport:
     """Make pairs of `lines`, or go on where an earlier run with the same settings was stopped.
 
     `make` gets a block of lines and the number of its first one. `inputs` are the files that are read, with their
@@ -300,7 +299,7 @@ def _require_block(file: Path) -> Made:
     return made
 
 
-def _assemble(folder: Path, parts: Iterable[Made], settings: Mapping[str, Any], first_line: int) -> Report:
+def _assemble(folder: Path, parts: Iterable[Made], settings: Mapping[str, Any], first_line: int) -> CorpusReport:
     """Write the pairs of all parts to the two files that `publish` takes."""
     n_lines = n_translations = n_pairs = 0
     dropped: Counter[str] = Counter()
@@ -311,14 +310,14 @@ def _assemble(folder: Path, parts: Iterable[Made], settings: Mapping[str, Any], 
             targets.writelines(f"{target}\n".encode() for _, target in part.pairs)
             n_lines, n_translations = n_lines + part.n_lines, n_translations + part.n_translations
             n_pairs, dropped = n_pairs + len(part.pairs), dropped + part.dropped
-    return Report(as_read(settings), first_line, n_lines, n_translations, n_pairs, dropped)
+    return CorpusReport(as_read(settings), first_line, n_lines, n_translations, n_pairs, dropped)
 
 
 def unpublished(folder: Path) -> tuple[Path, Path]:
     return folder / "source", folder / "target"
 
 
-def publish(name: Path, folder: Path, report: Report, *, replace: bool) -> Report:
+def publish(name: Path, folder: Path, report: CorpusReport, *, replace: bool) -> CorpusReport:
     """Move the two files of a corpus from `folder` to their names, and write the report, with their hashes.
 
     The report of an earlier corpus goes first and the new one comes last, so that a kill at any moment leaves no

@@ -14,7 +14,7 @@ from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
-from transformer_cli.data.readers.conll import Dialect, fields_of, trained_columns
+from transformer_cli.data.readers.conll import Dialect, columns_of, trained_columns
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.data.words import words_of_line
 from transformer_cli.decoding.plan import named
@@ -165,7 +165,7 @@ class RowFilter(Filter):
             if self.dialect.ends_sentence(line.text):
                 self.waiting.append([])
             return
-        fields = fields_of(line.text)
+        fields = columns_of(line.text)
         reason = self._reason(fields)
         if reason is None:
             self.waiting[-1].append(_Row(raw, fields[self.word_at].strip(" ")))

@@ -19,7 +19,7 @@ from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout
 from transformer_cli.models.linear import Linear
 from transformer_cli.models.pooling import source_layout
-from transformer_cli.models.transformer import DEFAULT_OPTIONS, Encoder, Model, ModelOptions, Stack
+from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions, Stack
 
 
 class Tagger(Model):
@@ -34,7 +34,7 @@ class Tagger(Model):
         vocab_size: int,
         pad_id: int,
         n_labels: int,
-        options: ModelOptions = DEFAULT_OPTIONS,
+        options: ModelOptions = DEFAULT_MODEL_OPTIONS,
     ) -> None:
         super().__init__()
         self.source_pad_id, self.pooling = pad_id, config.pooling

@@ -8,11 +8,11 @@ from transformer_cli.commands.config.keys import ConfigAction, ConfigConfig
 
 def _complete(before: Sequence[str], word: str) -> list[str]:
     """Why or diff; after why the keys of `tfm train`, and behind a key the words of its command line."""
-    from transformer_cli.completion import overrides_of
+    from transformer_cli.completion import complete_override
 
     if not before:
         return [action.name for action in ConfigAction if action.name.startswith(word)]
-    found = overrides_of("train", word)
+    found = complete_override("train", word)
     return [key.removesuffix("=") for key in found] if before == ["why"] else found
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.arguments import parse
+from transformer_cli.arguments import parse_arguments
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.commands.config.keys import ConfigAction, ConfigConfig
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import from_plain, load_config, to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.difference import differences, flattened
-from transformer_cli.config.key_help import help_of, shown
+from transformer_cli.config.key_help import help_of, shown_value
 from transformer_cli.config.keys import all_keys, check_key
 from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.model import ModelConfig
@@ -166,7 +166,7 @@ def _parsed(words: Sequence[str], config: ConfigConfig) -> CommandLine:
     if command not in COMMANDS:
         near = did_you_mean(command, COMMANDS) or f" (choices: {', '.join(COMMANDS)})"
         raise ConfigError(f"--command {quoted(command)}: no such command{near}")
-    parsed, flags = parse(command, arguments)
+    parsed, flags = parse_arguments(command, arguments)
     options = {flag.key: option for option, flag in COMMANDS[command].flags.items()}
     folder = parsed.config_dir or config.config_dir
     return CommandLine(command, parsed.overrides, flags, options, Path(home_followed(folder)) if folder else None)
@@ -200,7 +200,7 @@ def _why(config: ConfigConfig) -> tuple[dict[str, Any], list[str]]:
 
 def _why_key(why: Explanation, origins: Origins) -> tuple[dict[str, Any], list[str]]:
     without = why.winner.shown_word if why.winner else ""
-    text = [f"{why.key}={shown(why.value)}", *_help(why), "", *_aligned(_rows(why))]
+    text = [f"{why.key}={shown_value(why.value)}", *_help(why), "", *_aligned(_rows(why))]
     if not why.is_there:
         group = why.key.partition(".")[0]
         text += ["", f"{group}=null: no key of {group} has a value. Add {group}=NAME"]
@@ -251,7 +251,7 @@ def _why_stored(key: str, stored: StoredConfig) -> tuple[dict[str, Any], list[st
     sources = [Source(found[0].default_value, DEFAULT)]
     sources += [Source(values[key], wheres[0])] if wheres[0] != DEFAULT else []
     why = Explanation(key, values[key], found[0], sources, None)
-    text = [f"{key}={shown(why.value)}", *_help(why), "", *_aligned(_rows(why))]
+    text = [f"{key}={shown_value(why.value)}", *_help(why), "", *_aligned(_rows(why))]
     text += ["", "A file keeps values, not the choices that set them."]
     return about | _answer(why), text
 
@@ -288,7 +288,7 @@ def _replaced(file: ChosenFile) -> str:
 
 
 def _brief(source: Source) -> str:
-    return f"{shown(source.value)} ({', '.join(part for part in (source.where, _remark(source)) if part)})"
+    return f"{shown_value(source.value)} ({', '.join(part for part in (source.where, _remark(source)) if part)})"
 
 
 def _answer(why: Explanation) -> dict[str, Any]:
@@ -312,7 +312,7 @@ def _plain_file(file: ChosenFile) -> dict[str, Any]:
 
 def _short(value: Any) -> str:
     """A value as the cell of a table; --json has it whole."""
-    text = shown(value)
+    text = shown_value(value)
     return text if len(text) <= LONGEST_CELL else f"{text[:LONGEST_CELL]}…"
 
 

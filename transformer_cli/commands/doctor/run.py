@@ -12,7 +12,7 @@ import torch
 
 from transformer_cli.commands.doctor.keys import DoctorConfig
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.checks.findings import Level, Report
+from transformer_cli.data.checks.findings import CheckReport, Level
 from transformer_cli.data.checks.text import check_text
 from transformer_cli.data.checks.vocabulary import check_tokenizer
 from transformer_cli.data.prepare import Prepared, prepare
@@ -69,12 +69,12 @@ def examine(
     *,
     folder: Path | None = None,
     chosen: Sequence[Chosen] = (),
-) -> Report:
+) -> CheckReport:
     """All checks. The updates come first: what the text leaves in memory would blur what they take.
 
     Parallel text is checked too; for another task than translation, only the updates are.
     """
-    report = Report()
+    report = CheckReport()
     is_parallel = config.data.trained.translates
     names = ("text", "vocabulary", "training") if is_parallel else ("training",)
     *of_text, updates = (report.section(name) for name in names)
@@ -92,7 +92,7 @@ def examine(
     return report
 
 
-def _show(report: Report, config: TrainConfig, *, as_json: bool) -> None:
+def _show(report: CheckReport, config: TrainConfig, *, as_json: bool) -> None:
     """The report on stdout: JSON, or lines that are as wide as the terminal, and whole where there is none."""
     if as_json:
         print(json.dumps(report.as_dict(), indent=2))

@@ -5,7 +5,7 @@ from pathlib import Path
 from transformer_cli.commands.replay.keys import ReplayConfig
 from transformer_cli.errors import quoted
 from transformer_cli.models.device import choose_device
-from transformer_cli.training.divergence_dump import Finding, read_divergence_dump
+from transformer_cli.training.divergence_dump import BatchFinding, read_divergence_dump
 
 
 def run(config: ReplayConfig) -> None:
@@ -24,7 +24,7 @@ def run(config: ReplayConfig) -> None:
     print("the same as recorded, to the last bit" if same else "not the same as recorded")
 
 
-def _describe(number: int, finding: Finding) -> None:
+def _describe(number: int, finding: BatchFinding) -> None:
     bad = [name for name, norm in finding.grad_norms.items() if not norm < float("inf")]
     print(f"\nbatch {number}: the gradients of {len(bad)} of {len(finding.grad_norms)} parameters are not finite")
     for name in bad[:10]:

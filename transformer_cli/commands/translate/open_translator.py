@@ -7,10 +7,10 @@ import torch
 
 from transformer_cli.commands.translate.formats import LINES
 from transformer_cli.commands.translate.keys import OnIssue, TranslateConfig
-from transformer_cli.config.shared import AUTO, TORCH
+from transformer_cli.config.shared import AUTO_ENGINE, TORCH
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.opening import Opened, open_models
-from transformer_cli.decoding.records import flags_of
+from transformer_cli.decoding.records import quality_flags
 from transformer_cli.decoding.results import Translated, TranslateOptions
 from transformer_cli.decoding.terminology import read_terms
 from transformer_cli.decoding.translator import Translator
@@ -34,15 +34,15 @@ def open_translator(
         n_likeliest=config.likeliest if config.explain else 0,
         tags=tuple(tags_in(config.tag or "")),
     )
-    engine = AUTO if is_typed and config.engine is None else config.engine
+    engine = AUTO_ENGINE if is_typed and config.engine is None else config.engine
     opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
     if config.format != LINES:
         options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
-    if engine == AUTO and opened.engine != TORCH:
+    if engine == AUTO_ENGINE and opened.engine != TORCH:
         LOGGER.info("engine=%s, as nothing here needs torch; engine=torch chooses the other", opened.engine)
     translator = opened.translator(config.decode, device, seed=config.seed, options=options, parallel=True)
     return opened, translator
 
 
 def flags_set(result: Translated) -> list[str]:
-    return [flag for flag, is_set in flags_of(result).items() if is_set]
+    return [flag for flag, is_set in quality_flags(result).items() if is_set]

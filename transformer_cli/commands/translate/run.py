@@ -19,7 +19,7 @@ from transformer_cli.data.lines import ChunkSource, shown
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table
-from transformer_cli.decoding.prefixes import Ids, with_prefixes
+from transformer_cli.decoding.prefixes import PrefixIds, with_prefixes
 from transformer_cli.decoding.records import record_of, to_line
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.translator import Translator
@@ -124,7 +124,7 @@ class TranslationFilter(LineFilter):
         config: TranslateConfig,
         *,
         links: Sink | None = None,
-        prefixes: Sequence[Ids] | None = None,
+        prefixes: Sequence[PrefixIds] | None = None,
         explainer: Explainer | None = None,
     ) -> None:
         super().__init__(config.input, strict=config.strict)

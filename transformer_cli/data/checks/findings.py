@@ -33,7 +33,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """Findings in the order of the checks, by section, and the figures behind them."""
 
     figures: dict[str, Any] = field(default_factory=dict)  # section → name → what JSON can hold

@@ -9,7 +9,7 @@ from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import Corpus, Pair
 from transformer_cli.errors import DataError, TfmError
 from transformer_cli.plugins import RAISED, plugin_fault
-from transformer_cli.registry import is_ours, place, place_of
+from transformer_cli.registry import format_place, is_ours, place_of
 
 _NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
 
@@ -91,7 +91,7 @@ def _place(corpus: Corpus, pairs: object) -> str:
     frame = pairs.gi_frame if inspect.isgenerator(pairs) else None
     if frame is None:
         return place_of(corpus.pairs)
-    return place(corpus.pairs.__module__, frame.f_code.co_filename, frame.f_lineno)
+    return format_place(corpus.pairs.__module__, frame.f_code.co_filename, frame.f_lineno)
 
 
 def _fault_of(pair: object) -> str | None:

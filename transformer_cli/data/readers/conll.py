@@ -61,7 +61,7 @@ def trained_columns(data: Mapping[str, Any], *, is_conllu_wanted: bool) -> list[
     return columns if is_sound else []
 
 
-def fields_of(line: str) -> list[str]:
+def columns_of(line: str) -> list[str]:
     """What tabs divide, or spaces in a line without tabs: a word of a table with tabs may have spaces in it."""
     return line.split("\t") if "\t" in line else _SPACES.split(line.strip(" "))
 
@@ -93,7 +93,7 @@ class Conll(Reader):
                     yield join_words(words), join_words(labels)
                 words, labels, is_sound = [], [], True
             elif dialect.is_word(line) and is_sound:
-                fields = fields_of(line)
+                fields = columns_of(line)
                 n_columns = n_columns or len(fields)
                 row = _word_and_label(fields, dialect, n_columns)
                 if isinstance(row, str):

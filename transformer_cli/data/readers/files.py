@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.key_help import shown
+from transformer_cli.config.key_help import shown_value
 from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
@@ -33,7 +33,7 @@ class Files(Reader):
         """Raise ConfigError for a key of tables if no split names one."""
         config = self.config
         keys = {"columns": config.columns, "quoted": config.quoted, "header": config.header}
-        given = [f"data.{name}={shown(value)}" for name, value in keys.items() if value not in (None, [])]
+        given = [f"data.{name}={shown_value(value)}" for name, value in keys.items() if value not in (None, [])]
         if not given:
             return
         is_text = config.trained.text not in Columns.texts and given[-1].partition("=")[0] != "data.columns"

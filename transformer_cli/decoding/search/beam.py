@@ -13,8 +13,8 @@ from torch import Tensor
 
 from transformer_cli.decoding.search.constraints import LexicalConstraints
 from transformer_cli.decoding.search.greedy import greedy_search
-from transformer_cli.decoding.search.loop import run
-from transformer_cli.decoding.search.registry import SearchMethod, register
+from transformer_cli.decoding.search.loop import run_search
+from transformer_cli.decoding.search.registry import SearchMethod, register_search
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState, StepResult
@@ -56,10 +56,10 @@ def beam_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     state.live_log_prob_BN.view(-1, n_groups, beam.n_live)[..., 1:] = -math.inf  # equals are one
     advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
     states = [] if terms is None else [terms]
-    return run(request, state, advance, scoring, states, reorders=True, can_capture=terms is None)
+    return run_search(request, state, advance, scoring, states, reorders=True, can_capture=terms is None)
 
 
-register(
+register_search(
     SearchMethod(
         "beam",
         beam_search,

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transformer_cli.decoding.search.loop import run
-from transformer_cli.decoding.search.registry import SearchMethod, register
+from transformer_cli.decoding.search.loop import run_search
+from transformer_cli.decoding.search.registry import SearchMethod, register_search
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState, StepResult
@@ -39,10 +39,10 @@ def greedy_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     advance = partial(
         advance_each, partial(likeliest, request.near_tie), scoring, request.control.eos, recorder=request.recorder
     )
-    return run(request, state, advance, scoring, can_capture=True)
+    return run_search(request, state, advance, scoring, can_capture=True)
 
 
-register(SearchMethod("greedy", greedy_search, has_trace=True))
+register_search(SearchMethod("greedy", greedy_search, has_trace=True))
 
 
 def likeliest(near_tie: float, state: SearchState, log_p_RV: Tensor, length: Length, exact: bool) -> Choice:

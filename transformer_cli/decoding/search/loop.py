@@ -55,7 +55,7 @@ class FinishedSentences:
         )
 
 
-def run(
+def run_search(
     request: SearchRequest[Any],
     state: SearchState,
     advance: Advance,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transformer_cli.decoding.search.registry import SAMPLING_OPTIONS, SearchMethod, register
+from transformer_cli.decoding.search.registry import SAMPLING_OPTIONS, SearchMethod, register_search
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.sampling import sample
 
@@ -35,7 +35,7 @@ def mbr_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     return [_ranked(hypotheses, to_text)[: config.n_best] for hypotheses in samples]
 
 
-register(
+register_search(
     SearchMethod(
         "mbr",
         mbr_search,

@@ -76,7 +76,7 @@ def _fault_of(found: object, request: SearchRequest[Any]) -> str | None:
 SEARCHES: Registry[SearchMethod] = Registry("search", adopt=_adopted, options_key="decode.options")
 
 
-def register(method: SearchMethod) -> None:
+def register_search(method: SearchMethod) -> None:
     SEARCHES.register(method.name)(method)
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.greedy import Choice, advance_each
-from transformer_cli.decoding.search.loop import run
-from transformer_cli.decoding.search.registry import SAMPLING_OPTIONS, SearchMethod, register
+from transformer_cli.decoding.search.loop import run_search
+from transformer_cli.decoding.search.registry import SAMPLING_OPTIONS, SearchMethod, register_search
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState
@@ -47,10 +47,10 @@ def sample(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
 
     state = SearchState.start(request, n_live=config.n_best, n_finished=config.n_best)
     advance = partial(advance_each, drawn, scoring, request.control.eos, recorder=request.recorder)
-    return run(request, state, advance, scoring)
+    return run_search(request, state, advance, scoring)
 
 
-register(
+register_search(
     SearchMethod("sample", sample, rows_key="n_best", options=frozenset(SAMPLING_OPTIONS), draws=True, has_trace=True)
 )
 

@@ -9,7 +9,7 @@ from transformer_cli.training.optimizers.registry import (
     set_lr,
     take_step,
 )
-from transformer_cli.training.optimizers.state import load_optimizer_tensors, optimizer_tensors, refuse_unlike
+from transformer_cli.training.optimizers.state import load_optimizer_tensors, optimizer_tensors, refuse_other_tensors
 
 __all__ = [
     "OPTIMIZERS",
@@ -18,7 +18,7 @@ __all__ = [
     "check_optimizer",
     "load_optimizer_tensors",
     "optimizer_tensors",
-    "refuse_unlike",
+    "refuse_other_tensors",
     "set_lr",
     "take_step",
 ]

@@ -35,7 +35,7 @@ def load_optimizer_tensors(
     by_name = dict(parameters)
     kind.allocate(optimizer)
     slots = [slot for slot in _slots(optimizer, by_name, kind) if slot[1][slot[2]] is not None]
-    refuse_unlike({name: _as_tensor(holder[key]) for name, holder, key in slots}, tensors)
+    refuse_other_tensors({name: _as_tensor(holder[key]) for name, holder, key in slots}, tensors)
     for name, holder, key in slots:
         own = _as_tensor(holder[key])
         put(own, tensors[name])
@@ -61,7 +61,7 @@ def _as_tensor(value: object) -> Tensor:
     return torch.tensor(value, dtype={bool: torch.bool, int: torch.int64, float: torch.float64}[type(value)])
 
 
-def refuse_unlike(like: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+def refuse_other_tensors(like: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     """Raise CheckpointError if `tensors` differ from `like` in names, shapes or types."""
     for name in sorted(like.keys() | tensors.keys()):
         wanted, found = _kind(like.get(name)), _kind(tensors.get(name))

@@ -45,7 +45,7 @@ class Argos(Exporter):
     def pack(self) -> "Pack":
         from transformer_cli.addons.interop import argos
 
-        return argos.pack
+        return argos.pack_archive
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
         source, target = facts["source_lang"], facts["target_lang"]

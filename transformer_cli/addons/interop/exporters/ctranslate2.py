@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.addons.interop.registries import Exporter
-from transformer_cli.addons.interop.usage import PLAIN_TOKENIZERS, tags_in
+from transformer_cli.addons.interop.usage import PLAIN_TOKENIZERS, export_tags
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from transformer_cli.models.file import ModelFile
 
 
-class CTranslate2(Exporter):
+class CTranslate2Exporter(Exporter):
     program = "CTranslate2"
     packages = ("ctranslate2",)
     own_keys = ("quantization",)
@@ -32,7 +32,7 @@ class CTranslate2(Exporter):
     def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program":
         from transformer_cli.addons.interop import ctranslate2
 
-        ctranslate2.convert(model, folder, quantization=config.quantization.name)
+        ctranslate2.write(model, folder, quantization=config.quantization.name)
         return ctranslate2.Loaded(folder, model.tokenizers)
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
@@ -40,7 +40,7 @@ class CTranslate2(Exporter):
         if is_packed:
             return "`tfm translate --checkpoint FOLDER < TEXT`"
         pieces, note = 'source.encode("TEXT", out_type=str)', ""
-        if tags := tags_in(facts):
+        if tags := export_tags(facts):
             pieces = f"[{json.dumps(tags[0], ensure_ascii=False)}, *{pieces}]"
             note = "A tag is a piece of its own here, and no part of TEXT.\n\n"
         return f"""{note}```python

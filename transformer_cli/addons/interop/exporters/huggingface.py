@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformer_cli.models.file import ModelFile
 
 
-class HuggingFace(Exporter):
+class HuggingFaceExporter(Exporter):
     program = "Hugging Face transformers"
     packages = ("transformers",)
     has_hub_header = True

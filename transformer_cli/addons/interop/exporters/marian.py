@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from transformer_cli.models.file import ModelFile
 
 
-class Marian(Exporter):
+class MarianExporter(Exporter):
     program = "Marian"
     packages = ("ctranslate2",)
     takes_tags = False

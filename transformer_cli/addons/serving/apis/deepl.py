@@ -9,12 +9,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from transformer_cli.addons.serving.errors import RequestError
-from transformer_cli.addons.serving.forms import Fields, given, language_of, switch_of, text_of, texts_of
+from transformer_cli.addons.serving.forms import Fields, given, language_code, string_of, strings_of, switch_of
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.errors import quoted
-from transformer_cli.languages import names_of, written
+from transformer_cli.languages import bcp47, names_of
 
 PREFIX = "/v2/"
 UNLIMITED = 1_000_000_000_000  # characters, as DeepL says it
@@ -51,10 +51,10 @@ def routes(server: Server) -> list[Route]:
     async def translate(request: Request) -> JSONResponse:
         fields = await _fields(server, request)
         values = fields.values
-        texts, _ = texts_of(values.get("text"), "text")
+        texts, _ = strings_of(values.get("text"), "text")
         if not texts:
             raise RequestError(400, "text: is empty. Give a text, or several")
-        source, target = (language_of(values.get(name), name) for name in ("source_lang", "target_lang"))
+        source, target = (language_code(values.get(name), name) for name in ("source_lang", "target_lang"))
         if target is None:
             raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
         _check_languages(server, source, target)
@@ -125,7 +125,7 @@ def routes(server: Server) -> list[Route]:
 async def _fields(server: Server, request: Request) -> Fields:
     fields = await server.fields(request)
     key = fields.values.get("auth_key")
-    server.authorise(request, text_of(key, "auth_key") if key else None)
+    server.authorise(request, string_of(key, "auth_key") if key else None)
     return fields
 
 
@@ -169,7 +169,7 @@ def _request_options(chosen: dict[str, str | None], texts: list[str]) -> tuple[R
 
 def _check_ignored(tags: Any, texts: list[str], *, is_html: bool) -> None:
     """`ignore_tags`: elements whose content is not translated; those of placeholders have none."""
-    values = [] if given(tags) is None else texts_of(tags, "ignore_tags")[0]
+    values = [] if given(tags) is None else strings_of(tags, "ignore_tags")[0]
     names = {name.strip() for value in values for name in value.split(",")}
     if is_html:  # whose names are the same in any case
         names = {name.lower() for name in names}
@@ -179,4 +179,4 @@ def _check_ignored(tags: Any, texts: list[str], *, is_html: bool) -> None:
 
 
 def _code(language: str) -> str:
-    return written(language).upper()
+    return bcp47(language).upper()

@@ -16,12 +16,12 @@ from starlette.routing import Route
 from transformer_cli.addons.documents.formats import format_of_file, formats, names_by_ending
 from transformer_cli.addons.serving.detection import Detected
 from transformer_cli.addons.serving.errors import RequestError
-from transformer_cli.addons.serving.forms import Fields, given, language_of, number_of, text_of, texts_of
+from transformer_cli.addons.serving.forms import Fields, given, language_code, number_of, string_of, strings_of
 from transformer_cli.addons.serving.models import Step
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions, TextResult
 from transformer_cli.data.placeholders import spans_to_keep
-from transformer_cli.languages import names_of, written
+from transformer_cli.languages import bcp47, names_of
 
 PATHS = ("/translate", "/translate_file", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
 _FORMATS = ("text", "html")
@@ -108,7 +108,7 @@ def routes(server: Server) -> list[Route]:
         names = names_of(targets)
         return JSONResponse(
             [
-                {"code": written(code), "name": names[code], "targets": [written(one) for one in targets[code]]}
+                {"code": bcp47(code), "name": names[code], "targets": [bcp47(one) for one in targets[code]]}
                 for code in sorted(targets, key=names.__getitem__)
             ]
         )
@@ -133,7 +133,7 @@ def routes(server: Server) -> list[Route]:
                 "keyRequired": needs_key,
                 "language": {
                     "source": {"code": "auto", "name": "Auto Detect"},
-                    "target": {"code": written(target), "name": names_of(targets)[target]},
+                    "target": {"code": bcp47(target), "name": names_of(targets)[target]},
                 },
                 "suggestions": False,
                 "supportedFilesFormat": list(names_by_ending()),
@@ -161,12 +161,12 @@ def routes(server: Server) -> list[Route]:
 async def _fields(server: Server, request: Request) -> Fields:
     fields = await server.fields(request)
     key = fields.values.get("api_key")
-    server.authorise(request, text_of(key, "api_key") if key else None)
+    server.authorise(request, string_of(key, "api_key") if key else None)
     return fields
 
 
 def _texts(fields: Fields) -> tuple[list[str], bool]:
-    texts, is_list = texts_of(fields.values.get("q") or None, "q")
+    texts, is_list = strings_of(fields.values.get("q") or None, "q")
     if fields.is_form:  # as browsers send line ends there, whatever they were
         texts = [text.replace("\r\n", "\n") for text in texts]
     return texts, is_list
@@ -178,7 +178,7 @@ def _language(fields: Fields, name: str) -> str | None:
         raise RequestError(400, f"{name}: is missing. Give the code of a language, as de")
     if value == "auto" and name == "target":
         raise RequestError(400, "target: auto is no language. Give a code, as de")
-    return language_of(value, name)
+    return language_code(value, name)
 
 
 def _format(fields: Fields) -> str:
@@ -208,7 +208,7 @@ def _file(fields: Fields) -> tuple[str, str, str]:
 
 def _translated_name(name: str, route: Sequence[Step]) -> str:
     path = PurePath(PurePath(name.replace("\\", "/")).name[-MOST_OF_NAME:])
-    return f"{path.stem}_{written(route[-1].target)}{path.suffix}" if route else path.name
+    return f"{path.stem}_{bcp47(route[-1].target)}{path.suffix}" if route else path.name
 
 
 def _candidates(server: Server, n_best: int) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def _alternatives(result: TextResult) -> list[str]:
 
 
 def _detected(found: Detected) -> dict[str, Any]:
-    return {"confidence": round(100 * found.confidence, 1), "language": written(found.language)}
+    return {"confidence": round(100 * found.confidence, 1), "language": bcp47(found.language)}
 
 
 def _targets(server: Server) -> dict[str, list[str]]:

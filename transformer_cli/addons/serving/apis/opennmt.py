@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from transformer_cli.addons.serving.errors import RequestError
-from transformer_cli.addons.serving.forms import given, number_of, text_of
+from transformer_cli.addons.serving.forms import given, number_of, string_of
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions, TextResult
 
@@ -71,7 +71,7 @@ def _texts(value: Any) -> tuple[list[str], int]:
     for n, one in enumerate(value):
         if "src" not in one:
             raise RequestError(400, f"[{n}].src: is missing. Give a text")
-        texts.append(text_of(one["src"], f"[{n}].src"))
+        texts.append(string_of(one["src"], f"[{n}].src"))
         model = given(one.get("id"))
         models.add(0 if model is None else number_of(model, f"[{n}].id"))
     if len(models) > 1:

@@ -9,10 +9,10 @@ from starlette.routing import Route
 
 from transformer_cli.addons.serving.detection import Detected
 from transformer_cli.addons.serving.errors import RequestError
-from transformer_cli.addons.serving.forms import language_of, text_of, texts_of
+from transformer_cli.addons.serving.forms import language_code, string_of, strings_of
 from transformer_cli.addons.serving.models import ServedModel, Step, decode_keys
 from transformer_cli.addons.serving.server import Server
-from transformer_cli.addons.serving.service import RequestOptions, TextResult, Translation
+from transformer_cli.addons.serving.service import RequestOptions, TextResult, TranslationResponse
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.results import Candidate
 from transformer_cli.errors import quoted
@@ -25,10 +25,10 @@ def routes(server: Server) -> list[Route]:
     async def translate(request: Request) -> JSONResponse:
         server.authorise(request)
         body = await server.json(request)
-        texts, _ = texts_of(body.pop("text", None), "text")
-        source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))
+        texts, _ = strings_of(body.pop("text", None), "text")
+        source, target = (language_code(body.pop(key, None), key) for key in ("source", "target"))
         options = request_options(body)
-        return JSONResponse(answer(await server.translate(request, texts, source, target, options)))
+        return JSONResponse(response_json(await server.translate(request, texts, source, target, options)))
 
     async def models(request: Request) -> JSONResponse:
         table, limits = server.service.table, server.config.limits
@@ -78,9 +78,9 @@ def request_options(body: dict[str, Any]) -> RequestOptions:
     return RequestOptions(
         decode=body,
         terms=terms_of(terms),
-        format="text" if form is None else text_of(form, "format"),
-        prefix="" if prefix is None else text_of(prefix, "prefix"),
-        tags=tuple(tags_in("" if tag is None else text_of(tag, "tag"))),
+        format="text" if form is None else string_of(form, "format"),
+        prefix="" if prefix is None else string_of(prefix, "prefix"),
+        tags=tuple(tags_in("" if tag is None else string_of(tag, "tag"))),
         **switches,
     )
 
@@ -92,10 +92,10 @@ def terms_of(value: Any) -> tuple[tuple[str, ...], ...]:
     pairs = list(value.items()) if isinstance(value, dict) else value
     if not isinstance(pairs, list) or not all(isinstance(pair, list | tuple) and len(pair) >= 2 for pair in pairs):
         raise RequestError(400, 'terms: neither {"source phrase": "target phrase"} nor a list of such pairs')
-    return tuple(tuple(text_of(phrase, "terms") for phrase in pair) for pair in pairs)
+    return tuple(tuple(string_of(phrase, "terms") for phrase in pair) for pair in pairs)
 
 
-def answer(translation: Translation) -> dict[str, Any]:
+def response_json(translation: TranslationResponse) -> dict[str, Any]:
     """`model` is that of all texts, or names all; null where there was nothing to translate."""
     used_routes = {tuple((leg.model.name, leg.model.sha256) for leg in one): one for one in translation.routes if one}
     used = [_model(route) for route in used_routes.values()]

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from transformer_cli.addons.serving.attention import AttentionPages
 from transformer_cli.addons.serving.errors import RequestError
-from transformer_cli.addons.serving.forms import language_of, text_of
+from transformer_cli.addons.serving.forms import language_code, string_of
 from transformer_cli.addons.serving.page.page import HEADERS, render
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestCall, RequestOptions
@@ -22,9 +22,9 @@ def routes(server: Server) -> list[Route]:
     async def attention(request: Request) -> HTMLResponse:
         server.authorise(request)
         body = await server.json(request)
-        text = text_of(body.pop("text", None), "text").strip()
-        source, target = (language_of(body.pop(key, None), key) for key in ("source", "target"))
-        translation = text_of(body.pop("translation", ""), "translation").strip()
+        text = string_of(body.pop("text", None), "text").strip()
+        source, target = (language_code(body.pop(key, None), key) for key in ("source", "target"))
+        translation = string_of(body.pop("translation", ""), "translation").strip()
         if body:
             raise RequestError(
                 400, f"{next(iter(body))!r}: no key of this request. There are source, target, text, translation"
