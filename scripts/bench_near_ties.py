@@ -1,4 +1,4 @@
-"""What batch composition does to translations in each precision: a table of docs/translating.md.
+"""What batch composition does to translations in each precision: a table of docs/faster.md.
 
 python scripts/bench_near_ties.py MODEL FILE [--lines 500] [--device cpu] [--beam 4] [--precisions fp32,bf16,fp16]
 
