@@ -1,6 +1,6 @@
 """What comes out of a model, step by step, as one JSON object of a line: the table and the page show the same.
 
-docs/translating.md describes the keys.
+docs/explaining.md describes the keys.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A translation as one JSON object, for programs (docs/translating.md describes the keys)."""
+"""A translation as one JSON object, for programs (docs/output.md describes the keys)."""
 
 import json
 from typing import Any

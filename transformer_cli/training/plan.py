@@ -1,6 +1,6 @@
 """The settings that a config leaves open: a pure function of the corpus and the kind of device.
 
-docs/training.md explains where the numbers come from.
+docs/settings.md explains where the numbers come from.
 """
 
 import math

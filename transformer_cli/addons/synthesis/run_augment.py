@@ -48,7 +48,7 @@ from transformer_cli.text_io import check_input, check_output, decode_line
 from transformer_cli.training.signals import stop_signals
 
 INVALID = "not UTF-8"
-BACK_TRANSLATION_TAG = "<bt>"  # as in the examples of docs/data.md
+BACK_TRANSLATION_TAG = "<bt>"  # as in the examples of docs/multilingual.md
 SAMPLE_LINES = 1000  # whose language is looked at
 _FEW = 100  # lines, of which no share says much
 WITHOUT_EFFECT = keys_that_affect(DecodeConfig, "speed")  # on what is made

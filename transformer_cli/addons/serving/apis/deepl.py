@@ -20,7 +20,7 @@ PREFIX = "/v2/"
 UNLIMITED = 1_000_000_000_000  # characters, as DeepL says it
 # DeepL has no plain English or Portuguese to translate into, and its client refuses these codes.
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
-# Options that are taken, with the values that they may have; what they change here is in docs/serving.md.
+# Options that are taken, with the values that they may have; what they change here is in docs/apis.md.
 CHOICES = {
     "split_sentences": ("0", "1", "nonewlines"),
     "formality": ("default", "prefer_more", "prefer_less"),
