@@ -174,6 +174,8 @@ def main(jobs_file: str, results_file: str) -> None:
     for kind, argument in jobs[:start]:
         result = run(kind, argument)
         assert result["status"] == 0, f"the warm-up failed: {result}"
+    result = run("command", ["translate", "--checkpoint", "text"])
+    assert result["status"] == 4, f"each reader should have been asked whether it reads a text: {result}"
     import_readers()
     for name in ("cp437", "utf_8_sig", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"):
         codecs.lookup(name)  # zipfile has the first, and json guesses among the others
