@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, slow
 
 SCRIPT = ROOT / "scripts" / "bench_gpu.py"
 
@@ -348,7 +348,7 @@ def test_host_syncs_are_counted_by_the_line_that_makes_them(monkeypatch: pytest.
     assert modes == ["warn", "default", "error", "default"]
 
 
-@pytest.mark.parametrize("model", ["base", "big"])
+@pytest.mark.parametrize("model", ["base", slow("big")])
 def test_the_ways_to_train_on_a_gpu_have_the_settings_of_their_names(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import slow
 from tests.test_classify_command import TRANSLATOR
 from tests.test_m2m100 import DE_EN, m2m100
 from tests.toy_classifier import SIZES, random_model, table, toy_tokenizer, written
@@ -81,7 +82,12 @@ def states(model: ModelFile, line: str) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(
     "config",
-    [SIZES, TWO_LAYERS, replace(TWO_LAYERS, norm=Norm.post), replace(TWO_LAYERS, positions=Positions.rotary)],
+    [
+        SIZES,
+        TWO_LAYERS,
+        slow(replace(TWO_LAYERS, norm=Norm.post)),
+        slow(replace(TWO_LAYERS, positions=Positions.rotary)),
+    ],
     ids=["classifier", "translator", "post-LN", "rotary"],
 )
 def test_an_archive_holds_each_layer_of_each_token(tfm: Run, tmp_path: Path, config: ModelConfig) -> None:

@@ -168,7 +168,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     "name",
-    slow_but(OPTIONS, "bf16, checkpointing", "Muon"),
+    slow_but(OPTIONS, "bf16, checkpointing"),
 )
 def test_an_update_does_not_wait_for_the_device(name: str) -> None:
     run = training(config_of(**OPTIONS[name]))
@@ -324,7 +324,7 @@ def test_sentences_that_leave_do_not_wait(name: str, beam_size: int) -> None:
 
 
 @EACH_BEAM
-@pytest.mark.parametrize("name", ["paper", "concat", "modern", "ensemble"])
+@pytest.mark.parametrize("name", [slow("paper"), slow("concat"), "modern", "ensemble"])
 def test_a_static_cache_does_not_wait(name: str, beam_size: int) -> None:
     decoder = decoders()[name]()
     with rehearse():
@@ -395,7 +395,7 @@ def waits_of_steps(name: str, *, n_steps: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("name", slow_but(SEARCHES, "greedy", "groups", "top p"))
+@pytest.mark.parametrize("name", slow_but(SEARCHES, "groups", "top p"))
 def test_a_step_of_a_search_does_not_wait(name: str) -> None:
     """But for reading which sentences are done, once before the last steps counted here."""
     waits = waits_of_steps(name, n_steps=SYNC_INTERVAL + 3)
