@@ -38,6 +38,7 @@ VALUES: dict[str, Any] = {
     "data.columns": [2, 0],
     "data.builtin": None,
     "data.reader": "mine",
+    "data.task": "language_model",
     "data.train": ["a.tsv", "b.tsv"],
     "data.downloads": [{"url": "https://example.org/a", "size": 3, "sha256": "0" * 64, "text_sha256": "1" * 64}],
     "data.tags": ["<a>", "<b> <c>"],
@@ -56,6 +57,7 @@ VALUES: dict[str, Any] = {
     "lora.also": ["*.norm"],
     "init.freeze": ["decoder.layers.0", "*.norm"],
     "optimizer.betas": [0.8, 0.99],
+    "plugins": ["colorsys", "bisect"],  # any modules
     "model.name": "mine",
     "model.convolution": 5,
     "schedule.name": "mine",
