@@ -97,8 +97,8 @@ def run(
     return SEARCHES[config.search](request)
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("every", [2, SYNC_INTERVAL])
+@each("name", CONFIGS)
+@each("every", [2, SYNC_INTERVAL])
 def test_looking_seldom_finds_what_looking_at_each_step_finds(name: str, every: int) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])
@@ -124,8 +124,8 @@ def test_a_sentence_that_is_cancelled_leaves_and_the_others_are_found_as_before(
     assert [one for b, one in enumerate(found) if b % 3] == [one for b, one in enumerate(expected) if b % 3]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("every", [1, SYNC_INTERVAL])
+@each("name", CONFIGS)
+@each("every", [1, SYNC_INTERVAL])
 def test_a_sync_ends_a_search_that_is_cancelled(name: str, every: int) -> None:
     config, what = CONFIGS[name]
     tables = attending_tables(24, seed=len(name), source_lengths=[2 + b % 3 for b in range(24)])

@@ -101,12 +101,10 @@ def test_the_line_ends_of_office_programs_are_kept(service: Service) -> None:
 
 def test_a_prefix_is_that_of_a_text_and_not_of_each_line(service: Service) -> None:
     lines = ["the cat sat .", "a woman drank milk ."]
-    (_, second), (first,) = (
-        translated(service, *lines),
-        translated(service, lines[0], options=RequestOptions(prefix="in her")),
-    )
+    begun = RequestOptions(prefix="in her")
+    (_, second), (first,) = translated(service, *lines), translated(service, lines[0], options=begun)
     assert first.startswith("in her")
-    assert translated(service, "\n".join(["", *lines]), lines[0], options=RequestOptions(prefix="in her")) == [
+    assert translated(service, "\n".join(["", *lines]), lines[0], options=begun) == [
         f"\n{first}\n{second}",
         first,
     ]
@@ -216,8 +214,8 @@ def test_a_model_is_served_with_its_own_length_penalty(tmp_path: Path) -> None:
     assert scores[0.0, "of the config"] == pytest.approx(scores[10.0, "of the config"])
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
+@each(
+    "options, says",
     [
         ({"decode": {"beam_sise": 2}}, "'beam_sise': no key that a request may have. Choose from "),
         ({"decode": {"precision": "bf16"}}, "'precision': no key that a request may have"),
@@ -322,7 +320,7 @@ class Clock(RequestCall):
         return self.left < 0
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [PLAIN, RequestOptions(format="html"), RequestOptions(terms=(("cat", "milk"),)), RequestOptions(alignments=True)],
 )
@@ -470,14 +468,10 @@ def test_torch_does_what_ctranslate2_cannot_also_when_the_file_is_damaged(tmp_pa
     assert model.engine == "ctranslate2"
     assert translated(fast, "the cat sat .") == translated(torch_alone, "the cat sat .")
     assert model.torch is None
-    for options in (
-        RequestOptions(prefix="a woman"),
-        RequestOptions(terms=(("cat", "pretty"),)),
-        RequestOptions(decode={"coverage_penalty": 0.2}),
-    ):
-        assert translated(fast, "the cat sat .", options=options) == translated(
-            torch_alone, "the cat sat .", options=options
-        )
+    for given in ({"prefix": "a woman"}, {"terms": (("cat", "pretty"),)}, {"decode": {"coverage_penalty": 0.2}}):
+        options = replace(PLAIN, **given)
+        one, other = (translated(each, "the cat sat .", options=options) for each in (fast, torch_alone))
+        assert one == other
     assert model.torch is not None
 
 

@@ -14,36 +14,36 @@ from transformer_cli.evaluation.metrics import (
 
 
 @METRICS.register("comet")
-def comet(translations: Translations, settings: MetricSettings) -> list[Score]:
+def _comet(translations: Translations, settings: MetricSettings) -> list[Score]:
     from transformer_cli.addons.metrics.comet import comet
 
     return comet(translations, settings)
 
 
 @SENTENCE_METRICS.register("comet")
-def comet_of_sentences(translations: Translations, settings: MetricSettings) -> SentenceScores:
+def _comet_of_sentences(translations: Translations, settings: MetricSettings) -> SentenceScores:
     from transformer_cli.addons.metrics.comet import sentences
 
     return sentences(translations, settings)
 
 
 @METRIC_NEEDS.register("comet")
-def comet_model(settings: MetricSettings) -> None:
+def _comet_model(settings: MetricSettings) -> None:
     from transformer_cli.addons.metrics.comet import model_of
 
     model_of(settings.comet)
 
 
 def _rouge(translations: Translations, settings: MetricSettings, *, name: str) -> list[Score]:
-    from transformer_cli.addons.metrics.rouge import score
+    from transformer_cli.addons.metrics.rouge import rouge_scores
 
-    return score(translations, settings, name=name)
+    return rouge_scores(translations, settings, name=name)
 
 
 def _rouge_of_sentences(translations: Translations, settings: MetricSettings, *, name: str) -> SentenceScores:
-    from transformer_cli.addons.metrics.rouge import sentences
+    from transformer_cli.addons.metrics.rouge import rouge_of_sentences
 
-    return sentences(translations, settings, name=name)
+    return rouge_of_sentences(translations, settings, name=name)
 
 
 def _rouge_package(settings: MetricSettings, *, name: str) -> None:
@@ -59,14 +59,14 @@ for _name in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
 
 
 @METRICS.register("tokenised_bleu")
-def tokenised_bleu(translations: Translations, settings: MetricSettings) -> list[Score]:
+def _tokenised_bleu(translations: Translations, settings: MetricSettings) -> list[Score]:
     from transformer_cli.addons.metrics.paper_bleu import tokenised_bleu_metric
 
     return tokenised_bleu_metric(translations, settings)
 
 
 @METRICS.register("paper_bleu")
-def paper_bleu(translations: Translations, settings: MetricSettings) -> list[Score]:
+def _paper_bleu(translations: Translations, settings: MetricSettings) -> list[Score]:
     from transformer_cli.addons.metrics.paper_bleu import paper_bleu_metric
 
     return paper_bleu_metric(translations, settings)

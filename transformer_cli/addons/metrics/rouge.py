@@ -24,7 +24,7 @@ ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 LATIN_SHARE = 0.5  # of the letters of a reference, those from a to z; all others end a word for rouge-score
 
 
-def sentences(translations: Translations, settings: MetricSettings, *, name: str) -> SentenceScores:
+def rouge_of_sentences(translations: Translations, settings: MetricSettings, *, name: str) -> SentenceScores:
     """The F1 of each line, in percent.
 
     Raises EnvironmentFault without rouge-score, MetricUnavailable for references in another script than it reads.
@@ -47,9 +47,9 @@ def sentences(translations: Translations, settings: MetricSettings, *, name: str
     return SentenceScores(label, values, signature)
 
 
-def score(translations: Translations, settings: MetricSettings, *, name: str) -> list[Score]:
-    """The mean of the lines. Raises what `_sentences` does."""
-    scores = sentences(translations, settings, name=name)
+def rouge_scores(translations: Translations, settings: MetricSettings, *, name: str) -> list[Score]:
+    """The mean of the lines. Raises what `rouge_of_sentences` does."""
+    scores = rouge_of_sentences(translations, settings, name=name)
     return [Score(scores.name, sum(scores.values) / len(scores.values), scores.signature)]
 
 
