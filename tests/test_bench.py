@@ -179,13 +179,13 @@ def smooths_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def loses_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = trainer_module.predict
+    right = Transformer.logits
 
     def wrong(model: Transformer, given: Inputs) -> Tensor:
         model.decoder.layers[0].cross_attention.to_q.weight.register_hook(torch.zeros_like)
         return right(model, given)
 
-    monkeypatch.setattr(trainer_module, "predict", wrong)
+    monkeypatch.setattr(Transformer, "logits", wrong)
 
 
 WRONG = [attends_to_the_future, attends_across_sentences, loses_the_positions, smooths_too_much, loses_a_gradient]

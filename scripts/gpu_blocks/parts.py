@@ -19,7 +19,7 @@ from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.addons.benchmarks.timing import Spread, best, in_turn
 from transformer_cli.addons.benchmarks.training import skeleton
-from transformer_cli.training.forward import inputs, predict
+from transformer_cli.training.forward import inputs
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.precision import choose_dtype
 
@@ -160,7 +160,7 @@ class Step:
     def __call__(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         with self.autocast():
-            logits = predict(self.model, self.given)
+            logits = self.model.logits(self.given)
         loss, _ = smoothed_nll(logits, self.given.target_out_T, smoothing=self.smoothing)
         (loss / self.n_tokens).backward()
         self.optimizer.step()
