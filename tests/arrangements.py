@@ -78,7 +78,7 @@ class Difference:
 
     @property
     def gap(self) -> float:
-        """Between the scores of the best hypotheses."""
+        """The difference between the scores of the best hypotheses."""
         return abs(self.expected[0][1] - self.found[0][1])
 
     def __str__(self) -> str:

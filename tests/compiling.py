@@ -10,7 +10,7 @@ MANY = 10_000  # compilations: torch forgets those before the last 64, and stops
 
 @dataclass(frozen=True)
 class Compilations:
-    """Of all functions that were compiled, also what is left of one behind a break."""
+    """Counts compilations of all functions, also of what is left of one behind a graph break."""
 
     n_compiled: int  # how often in all
     recompilations: list[str]  # why one was compiled again: its size, a type, a number

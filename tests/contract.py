@@ -148,7 +148,7 @@ def untouched(before: Mapping[str, str], folder: Path, *, new: Sequence[str] = (
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """What is below `folder`: its kind, and the SHA-256 of files."""
+    """The kind of everything below `folder`, and the SHA-256 of files."""
     return {str(path.relative_to(folder)): _kind(path) for path in sorted(folder.rglob("*"))}
 
 
@@ -184,7 +184,7 @@ def bound_by_permissions() -> Iterator[None]:
 
 
 def is_text(data: bytes) -> bool:
-    """Not what is declared to be UTF-16, or an archive, however much of it has arrived."""
+    """Whether data is text: neither declared to be UTF-16, nor an archive, however much of it has arrived."""
     return all(other_format(data[:n]) is None for n in range(len(data) + 1))
 
 

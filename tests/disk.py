@@ -199,7 +199,7 @@ class Disk:
         return text
 
     def _inside(self, path: Any, folder: int | None = None) -> str | None:
-        """Where a path or a descriptor leads, if that is below the root."""
+        """The target of a path or a descriptor, if it is below the root."""
         if isinstance(path, int):
             found = os.readlink(f"/proc/self/fd/{path}").removesuffix(" (deleted)")
         else:

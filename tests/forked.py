@@ -51,7 +51,7 @@ def run(
 
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Of a process that runs this tree on one thread. A value of "" takes the variable away."""
+    """The environment of a process that runs this tree on one thread. A value of "" takes the variable away."""
     merged = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(more or {})}
     return {name: value for name, value in merged.items() if value}
 
@@ -141,7 +141,7 @@ def _no_main_module() -> contextlib.AbstractContextManager[Any]:
 
 
 def _stream(kind: int, mode: str) -> tuple[int, IO[bytes] | None]:
-    """Its descriptor in the new process, and our end if it is a pipe."""
+    """The descriptor of a stream in the new process, and our end if it is a pipe."""
     if kind == subprocess.DEVNULL:
         return os.open(os.devnull, os.O_RDWR), None
     if kind != subprocess.PIPE:

@@ -37,7 +37,7 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def arm() -> None:
-    """From now on, code that is run, imported or fetched, and files opened for writing elsewhere, end the process."""
+    """Ends the process, from now on, if code is run, imported or fetched, or a file is opened for writing elsewhere."""
     here = os.getcwd()
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:

@@ -34,7 +34,7 @@ torch.save(checkpoint, sys.argv[1])
 
 
 def judge(name: str) -> Path:
-    """Its Python, as `scripts/judges NAME` prints it."""
+    """The Python of a judge, as `scripts/judges NAME` prints it."""
     folder = Path(os.environ.get("TFM_JUDGES", ROOT / ".judges")) / name
     if not list(folder.glob("installed-*")):
         pytest.skip(f"no {name} here: run scripts/judges {name}")
@@ -69,7 +69,7 @@ def built(imported: Imported) -> tuple[ModelFile, Transformer]:
 
 
 def scores(imported: Imported, sources: Sequence[str], targets: Sequence[str]) -> list[list[float]]:
-    """Of each token of given translations, EOS counted, by our model and from our own pieces."""
+    """Our model's score of each token of given translations, EOS counted, from our own pieces."""
     model, transformer = built(imported)
     source, target = model.tokenizers.source.encode(sources), model.tokenizers.target.encode(targets)
     return log_probs(transformer, source, target, model.tokenizers)
@@ -78,7 +78,7 @@ def scores(imported: Imported, sources: Sequence[str], targets: Sequence[str]) -
 def translations(
     imported: Imported, sources: Sequence[str], *, beam_size: int, min_length: int = 0
 ) -> list[tuple[str, Hypothesis]]:
-    """By our own search, without a penalty of length, of at most LONGEST tokens."""
+    """Translations of at most LONGEST tokens by our own search, without a penalty of length."""
     model, transformer = built(imported)
     source, target = model.tokenizers.source, model.tokenizers.target
     torch.set_num_threads(1)

@@ -22,7 +22,7 @@ def reversed_order(texts: Sequence[str]) -> list[Translated]:
 
 
 def marked(word: str) -> str:
-    """With the mark behind its last letter or digit, if it has any."""
+    """The word with the mark behind its last letter or digit, if it has any."""
     return re.sub(r"(?<=\w)(?=\W*\Z)", MARK, word, count=1)
 
 

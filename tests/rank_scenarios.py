@@ -187,7 +187,7 @@ def agent() -> Iterator[int]:
 def fork_ranks(
     folder: Path, n_ranks: int, settings: TrainConfig, trouble: Trouble, *, port: int
 ) -> dict[int, tuple[int, int]]:
-    """By process its rank and the end of a pipe that its outcome comes from."""
+    """The rank of each process, and the end of a pipe that its outcome comes from."""
     environment = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),

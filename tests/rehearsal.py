@@ -99,7 +99,7 @@ class Rehearsal:
             self.fault(what, is_fatal=not has_stand_in)
 
     def stand_in(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """On the CPU, for what is read from the device."""
+        """A tensor on the CPU in place of one that is read from the device."""
         is_integer = not dtype.is_floating_point and dtype is not torch.bool
         return torch.full(tuple(shape), self.integers.get(place()[2], 0) if is_integer else 0, dtype=dtype)
 
@@ -155,7 +155,7 @@ def _name(frame: FrameType) -> str:
 
 
 def tensors_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """Also those in lists, as operators take them."""
+    """The tensors among the arguments, also those in lists, as operators take them."""
     found: list[Tensor] = []
     for value in (*args, *kwargs.values()):
         found += [one for one in (value if isinstance(value, list | tuple) else (value,)) if isinstance(one, Tensor)]
@@ -353,7 +353,7 @@ class _Autocast(TorchFunctionMode):
 
 
 class _Event(torch.Event):
-    """On the meta device there is nothing to record."""
+    """An event of the meta device, which records nothing."""
 
     def record(self, stream: Any = None) -> None:
         if self.device != META:

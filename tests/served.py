@@ -86,7 +86,7 @@ class Served:
         return self.ask("/api/translate", {"text": text, **keys})
 
     def lines(self, pattern: str, *, timeout: float = 5.0) -> list[str]:
-        """Those of the log that match, as soon as there is one."""
+        """The lines of the log that match, as soon as there is one."""
         end = time.monotonic() + timeout
         while not (found := [line for line in self.log if re.search(pattern, line)]) and time.monotonic() < end:
             time.sleep(0.01)
@@ -114,7 +114,7 @@ def until(condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
 
 
 def read_answer(connection: socket.socket) -> Answer:
-    """Of one request; the status is 0 where the server hung up without an answer."""
+    """Reads the answer to one request; the status is 0 where the server hung up without one."""
     try:
         with connection.makefile("rb") as stream:
             answer = _read(stream)

@@ -45,7 +45,7 @@ def tokenizers(script: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def walk(script: ModuleType, tokenizers: Tokenizers) -> Any:
-    """Of an untrained model of the page's sizes."""
+    """The walk through an untrained model of the page's sizes."""
     config = load_config("train", script.RUNS["walk"]).model
     return script.Walk(script.untrained(config, tokenizers), tokenizers)
 

@@ -300,7 +300,7 @@ def of_files(folder: Path, **settings: Any) -> tuple[TrainConfig, Prepared]:
 
 
 def changed_pairs(config: TrainConfig, prepared: Prepared) -> list[tuple[str, str]]:
-    """Those of some epochs of the run that are two pairs."""
+    """The pairs that augmentation joins from two, in some epochs of the run."""
     feed = Feed(config, prepared)
     found: list[tuple[str, str]] = []
     for step in range(1, 3 * feed.plan.updates_per_epoch + 1):

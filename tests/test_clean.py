@@ -1,4 +1,4 @@
-"""What is dropped from the training pairs, counted."""
+"""Cleaning of the training pairs: each reason for which a pair is dropped, and its count."""
 
 import unicodedata
 

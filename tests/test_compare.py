@@ -74,7 +74,7 @@ def compared(folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def command(folder: Path, references: Sequence[str], *options: str, seed: str = "12345") -> list[dict[str, Any]]:
-    """By system, what sacrebleu's command prints as JSON."""
+    """The JSON that sacrebleu's command prints, by system."""
     # Its chrF of resamples are float32, which its JSON cannot have.
     code = "import json; json.JSONEncoder.default = lambda _, x: float(x); from sacrebleu.sacrebleu import main; main()"
     program = [sys.executable, "-c", code, *references, "-i", "a.en", "b.en", "worse.en", "-f", "json", *options]

@@ -50,7 +50,7 @@ def trainer(compile: Compile = Compile.none, *, activation_checkpointing: bool =
 
 
 def batches(n: int = 4, *, seed: int = 0, n_pairs: int = 60) -> list[Batch]:
-    """Of the same number of pairs, and of other lengths each."""
+    """Batches of the same number of pairs, each of other lengths."""
     corpus, random = prepared(400).train, np.random.default_rng(seed)
     chosen = [np.sort(random.choice(len(corpus), n_pairs, replace=False)) for _ in range(n)]
     return [micro_batches(corpus, indices, tokenizers(), max_tokens=10_000)[0] for indices in chosen]

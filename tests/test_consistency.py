@@ -123,7 +123,7 @@ def test_equal_passes_cost_no_more_than_one(loss_of: object) -> None:
 
 
 def gradient(**settings: Any) -> Tensor:
-    """Of one update of several micro-batches, without dropout."""
+    """The gradient of one update of several micro-batches, without dropout."""
     trainer = Trainer(toy_run.config(model=replace(toy_run.MODEL, dropout=0.0), **settings), tokenizers(), CPU)
     trainer.train_step(updates()[0], step=1, lr=0.0)
     return torch.cat([x.grad.flatten() for x in trainer.model.parameters() if x.grad is not None])

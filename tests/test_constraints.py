@@ -58,7 +58,7 @@ def test_a_state_of_one_repeated_token_has_short_chains() -> None:
 
 
 def brute_force_progress(terms: Terms, text: Sequence[int]) -> int:
-    """By the definition: the tokens of the terms found, and the most of a beginning of one that is still required."""
+    """The progress by definition: tokens of the terms found, and the longest prefix of one that is still required."""
     counts, progress, begun = Counter(terms), 0, 0
     for term, required in counts.items():
         n_found = sum(tuple(text[i : i + len(term)]) == term for i in range(len(text)))

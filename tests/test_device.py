@@ -1,4 +1,4 @@
-"""Which device is chosen, and one line for each that cannot be used: with what works instead."""
+"""The choice of the device, and one line for each that cannot be used, which names what works instead."""
 
 import ast
 import logging

@@ -48,7 +48,7 @@ def break_loss(monkeypatch: pytest.MonkeyPatch, is_broken: Callable[[int], bool]
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, at_step: int) -> None:
-    """From this step on the weights are finite and so large that no loss is."""
+    """Makes the weights, from this step on, finite and so large that no loss is."""
     update = Trainer.train_step
 
     def poisoning(self: Trainer, *args: Any, **kwargs: Any) -> Any:

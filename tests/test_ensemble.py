@@ -42,7 +42,7 @@ KINDS = {"greedy": GREEDY, "beam": {"n_best": 4}, "sample": SAMPLE}
 
 
 def several() -> list[Transformer]:
-    """Of other sizes, norms, positions and tyings."""
+    """Several models of other sizes, norms, positions and tyings."""
     names = ["plain", "paper", "odd", "modern"]
     return [random_model(IDS, config=VARIANTS[name], dtype=torch.float64, seed=n) for n, name in enumerate(names)]
 

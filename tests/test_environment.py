@@ -109,7 +109,7 @@ def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Pipelines:
 
 @pytest.fixture(scope="module")
 def in_ascii(pipelines: Pipelines, tmp_path_factory: pytest.TempPathFactory) -> Pipelines:
-    """And in the third."""
+    """The outcome of the pipeline in all three surroundings."""
     return pipelines | pipelines_in(["ASCII"], tmp_path_factory)
 
 

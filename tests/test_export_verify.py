@@ -47,7 +47,7 @@ class Ours:
 
 
 class OursWithText(Ours):
-    """And that puts `mark` at the end of each text."""
+    """Our program, which also puts `mark` at the end of each text."""
 
     mark = ""
 

@@ -203,7 +203,7 @@ def test_a_file_leads_to_no_folder_above_it_or_elsewhere(tmp_path: Path, target:
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is synced, renamed, linked and made, in order. Temporary names are `.tmp`."""
+    """The calls that sync, rename, link and make files, in order. Temporary names are `.tmp`."""
     calls: list[str] = []
 
     def shown(path: object) -> str:

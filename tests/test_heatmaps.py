@@ -47,7 +47,7 @@ def texts_of(figure: Figure) -> list[tuple[Text, Bbox]]:
 
 
 def overlaps(boxes: Sequence[Bbox], others: Sequence[Bbox]) -> np.ndarray:
-    """Which boxes overlap by more than 0.1 pixels, [boxes, others]."""
+    """Whether boxes overlap by more than 0.1 pixels, [boxes, others]."""
     (one, two), (other, another) = (
         (np.array([box.min for box in some]), np.array([box.max for box in some])) for some in (boxes, others)
     )

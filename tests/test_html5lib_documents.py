@@ -24,7 +24,7 @@ def documents() -> list[str]:
 
 
 def plain(text: str) -> str:
-    """With entities decoded, and white space as the browser shows it; without what Python's decoder drops."""
+    """The text with entities decoded, and white space as the browser shows it; without what Python's decoder drops."""
     return re.sub(r"\s+", " ", unescape(unmarked(text))).translate(dict.fromkeys((0x10FFFE, 0x10FFFF)))
 
 

@@ -198,7 +198,7 @@ def let_rounding_decide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def coarse_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> Transformer:
-    """Its logits are whole numbers, so that many are equal whatever a kernel's last bit says."""
+    """A model whose logits are whole numbers, so that many are equal whatever a kernel's last bit says."""
     model = random_model(tokenizer, dtype=torch.float64)
     step = TransformerDecoder.step
     monkeypatch.setattr(TransformerDecoder, "step", lambda self, ids_R, cache: step(self, ids_R, cache).round())
@@ -233,7 +233,7 @@ def test_D10_a_tie_rule_that_depends_on_the_batch_is_noticed(monkeypatch: pytest
 
 
 def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error: float) -> Transformer:
-    """Its logits are wrong by up to `error`, in another way for every number of rows, as kernels round."""
+    """A model whose logits are wrong by up to `error`, in another way for every number of rows, as kernels round."""
     model = random_model(tokenizer, dtype=torch.float64)
     step = TransformerDecoder.step
 
@@ -573,7 +573,7 @@ def forced_score(model: Transformer, tokenizer: Tokenizer, line: str, hypothesis
 
 
 def score_gaps(translator: Translator, lines: Sequence[str]) -> list[float]:
-    """Between the score of each hypothesis of each line, found in a batch, and its score by forced decoding."""
+    """Differences between the score of each hypothesis, found in a batch, and its score by forced decoding."""
     found: dict[int, list[Hypothesis]] = {}
 
     def spy(request: SearchRequest[Any]) -> list[list[Hypothesis]]:

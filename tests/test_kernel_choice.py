@@ -1,4 +1,4 @@
-"""Which kernel computes attention, by device, capability, type and model."""
+"""The choice of the attention kernel by device, capability, type and model."""
 
 from dataclasses import replace
 

@@ -92,7 +92,7 @@ def pieces_of(tokenizer: Tokenizer) -> list[str]:
 
 
 def says_the_same(model: ModelFile, other: ModelFile) -> None:
-    """Of the same text: each through its own tokenizers, whose ids differ."""
+    """Asserts equal results on the same text, each through its own tokenizers, whose ids differ."""
     found = []
     for one in (model, other):
         source, target = one.tokenizers.source.encode(LINES), one.tokenizers.target.encode(LINES[::-1])
@@ -384,7 +384,7 @@ def test_sinusoids_and_norms_are_those_of_marians_formula(norm: str, tmp_path: P
 
 
 def npz_of(model: ModelFile, tmp_path: Path) -> Path:
-    """Also of a model that Marian's own search would treat otherwise."""
+    """The .npz of a model, also of one that Marian's own search would treat otherwise."""
     folder = tmp_path / "en-de"
     folder.mkdir()
     vocabularies = marian._vocabularies(model)

@@ -105,7 +105,7 @@ def translations(model: Trained, beam_size: int) -> list[str]:
 
 
 def scores(model: Trained) -> list[list[float]]:
-    """Of each token of the references."""
+    """The score of each token of the references."""
     texts = ["-t", model.text / "test.en", model.text / "test.de"]
     found = call(model.folder, "score", *files_of(model), *texts, "--word-scores", "--mini-batch", 16)
     return [

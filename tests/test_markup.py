@@ -23,7 +23,7 @@ Translate = Callable[[Sequence[str]], list[Translated]]
 
 
 def answering(**answers: tuple[str, str]) -> Translate:
-    """By the first word of a text: its translation, and the alignment as `i-j`."""
+    """A translator that knows, by the first word of a text, its translation and the alignment as `i-j`."""
 
     def translate(texts: Sequence[str]) -> list[Translated]:
         found = []
@@ -42,7 +42,7 @@ def reversed_words(texts: Sequence[str]) -> list[Translated]:
 
 
 def upper(texts: Sequence[str]) -> list[Translated]:
-    """Without an alignment."""
+    """Translates into capitals, without an alignment."""
     return [translated(text.upper()) for text in texts]
 
 

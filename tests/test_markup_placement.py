@@ -1,4 +1,4 @@
-"""Where tags stand in a translation: the parts of the search, by hand and by trying everything."""
+"""Places of tags in a translation: the parts of the search, by hand and by trying everything."""
 
 import random
 from collections.abc import Sequence

@@ -79,7 +79,7 @@ def mixed_content(draw: st.DrawFn, *, depth: int = 3) -> str:
 
 
 def numbered(markup: str) -> str:
-    """With a number for each element, so that two of the same name can be told apart."""
+    """The mark-up with a number for each element, so that two of the same name can be told apart."""
     numbers = iter(range(10_000))
     return re.sub(r"<(\w+)", lambda match: f'<{match[1]} n="{next(numbers)}"', markup)
 

@@ -33,7 +33,7 @@ GERMAN = ["Die Katze saß auf der Matte.", "Sie ging.", "Eine dritte & letzte Ze
 
 
 def sgm(lines: list[str]) -> bytes:
-    """As WMT publishes them: no well-formed XML, and entities are not replaced by sacrebleu."""
+    """Lines as WMT publishes them: no well-formed XML, and entities are not replaced by sacrebleu."""
     segments = "".join(f'<seg id="{number}">{line}</seg>\n' for number, line in enumerate(lines, 1))
     return f'<srcset>\n<doc docid="d1" genre="news" origlang="en">\n{segments}</doc>\n</srcset>\n'.encode()
 

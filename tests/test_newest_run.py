@@ -1,4 +1,4 @@
-"""Which run a command takes that names none: never one that still trains."""
+"""The run that a command takes which names none: never one that still trains."""
 
 import json
 import shutil

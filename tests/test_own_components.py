@@ -55,7 +55,7 @@ def lion(model: nn.Module, config: OptimizerConfig) -> Optimizer:
 
 
 def triangle(config: ScheduleConfig, d_model: int, max_steps: int) -> Schedule:
-    """Up to the peak at half the run, or at `options.top` of it, and down again."""
+    """A schedule that rises to the peak at half the run, or at `options.top` of it, and falls again."""
     assert config.lr is not None
     peak, top = config.lr, config.options["top"] * max_steps
     return lambda n: peak * min(n / top, (max_steps + 1 - n) / (max_steps + 1 - top))

@@ -182,7 +182,7 @@ def config_of(folder: Path, *overrides: str) -> TrainConfig:
 
 
 class PreparedPairs(Prepared):
-    """With the test set's sources."""
+    """A prepared corpus with the test set's sources."""
 
     @property
     def test_sources(self) -> list[str]:

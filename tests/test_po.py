@@ -228,7 +228,7 @@ def test_a_header_without_a_rule_is_read_as_english(rule: str) -> None:
 
 
 def lossy(texts: Sequence[str]) -> list[Translated]:
-    """As a model does that has never seen a placeholder: it keeps letters and numbers, and drops what else there is."""
+    """Translates as a model that has never seen a placeholder: it keeps letters and numbers, and drops the rest."""
     return in_order([re.sub(r"[^\w\s]", "", text) or "x" for text in texts])
 
 

@@ -1,4 +1,4 @@
-"""What is computed in which type, and how far that is from float64."""
+"""The types in which values are computed, and how far the results are from float64."""
 
 import copy
 import math

@@ -666,7 +666,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def starts(config: DataConfig, hashed: list[str]) -> list[str]:
-    """What is hashed at a start."""
+    """The files that are hashed at a start."""
     hashed.clear()
     prepare(config)
     return sorted(hashed)

@@ -1,4 +1,4 @@
-"""What is suspicious in a translation: loops and copies, and nothing of what people wrote."""
+"""Suspicious translations: loops and copies, and nothing of what people wrote."""
 
 import gzip
 import random

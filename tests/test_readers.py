@@ -57,7 +57,7 @@ class Tmx(Reader):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the module of a user registers them: `@READERS.register("jsonl")`."""
+    """Registers readers as the module of a user does: `@READERS.register("jsonl")`."""
     monkeypatch.setattr(READERS, "_entries", dict(READERS._entries))
     monkeypatch.setattr(READERS, "_options", {})
     READERS.register("jsonl", options=Fields)(JsonLines)

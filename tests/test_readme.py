@@ -66,7 +66,7 @@ def printed_commands(pages: Iterable[Path]) -> list[str]:
 
 
 def commands_of_pages() -> list[Any]:
-    """Those of the first pages; with --all, those of every page. test_extending runs those with plugins."""
+    """The commands of the first pages; with --all, of every page. test_extending runs those with plugins."""
     first = printed_commands([page for page in PAGES if page.stem in FIRST])
     lines = [line for line in printed_commands(PAGES) if "--plugin" not in line]
     return [line if line in first else slow(line) for line in lines]

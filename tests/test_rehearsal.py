@@ -129,7 +129,7 @@ def update(run: TrainingState, *, allowed: dict[str, str] | None = None, n_batch
 
 @pytest.fixture
 def fp16(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU without bf16."""
+    """Computes in fp16, as on a GPU without bf16."""
     monkeypatch.setattr(trainer_module, "choose_dtype", lambda wanted, device: torch.float16)
 
 
@@ -222,7 +222,7 @@ ONE_LARGE_BATCH = {"tokens_per_update": 1000, "max_tokens_per_microbatch": 2000}
 
 
 def forward(run: TrainingState) -> Rehearsal:
-    """Of one batch of more lengths than buckets."""
+    """The rehearsal of one batch with more lengths than buckets."""
     with rehearse() as seen:
         (batch,) = run.batches(1)
         assert len(batch.runs) > MOST_BUCKETS

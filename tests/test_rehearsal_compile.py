@@ -19,7 +19,7 @@ X = torch.randn(4, 8)
 
 
 def compiled(function: Any, **options: Any) -> Any:
-    """By the part of the compiler that reads Python: the rest, which makes kernels, takes long and breaks nothing."""
+    """Compiles by the part of the compiler that reads Python; the rest takes long and breaks nothing."""
     return torch.compile(function, backend="aot_eager", dynamic=False, **options)
 
 

@@ -1,4 +1,4 @@
-"""Which attention a GPU takes, by its generation, type and model; and what the package asks of torch's versions.
+"""Attention kernels of a GPU by its generation, type and model; and what the package needs of torch's versions.
 
 What variable-length attention takes is what FlashAttention 2 in torch checks (flash_api.cpp): Ampere or newer, 16 bits,
 no dropout through `varlen_attn`, keys and values of one width, which is a multiple of 8.

@@ -178,7 +178,7 @@ def report_of(translate: Callable[[str], str], sources: list[str] = SOURCES) -> 
 
 
 def reversed_words(text: str) -> str:
-    """Not a copy, and no letter is lost."""
+    """The text with its words reversed, which is no copy and loses no letter."""
     return " ".join(reversed(text.split()))
 
 

@@ -149,7 +149,7 @@ def test_a_bug_in_the_thread_is_not_swallowed(tmp_path: Path, monkeypatch: pytes
 
 
 class NoTokenizer:
-    """As much of the paper's vocabulary as a model needs to be built."""
+    """A tokenizer of the paper's vocabulary, as far as a model needs it to be built."""
 
     pad_id, bos_id, eos_id = 0, 2, 3
 

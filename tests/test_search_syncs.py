@@ -71,7 +71,7 @@ CONFIGS: dict[str, tuple[DecodeConfig, str]] = {
 
 
 def all_found(hypotheses: list[list[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
-    """Also what does not count when hypotheses are compared."""
+    """The hypotheses with the fields that do not count when they are compared."""
     return [[(h, h.is_near_tie) for h in row] for row in hypotheses]
 
 

@@ -37,7 +37,7 @@ SOON = 10.0  # seconds within which what must happen has happened on any machine
 
 
 class FakeEngine:
-    """Its translation of a sentence has the same tokens backwards, and the beam size before them.
+    """An engine whose translation of a sentence has the same tokens backwards, and the beam size before them.
 
     It searches only while `gate` is open, and notes every batch.
     """
@@ -73,7 +73,7 @@ class FakeEngine:
         return [ForcedScores([-float(sum(source) + sum(target))]) for source, target in pairs]
 
     def wait(self, n_batches: int) -> None:
-        """Until as many more have begun."""
+        """Waits until as many more batches have begun."""
         for _ in range(n_batches):
             assert self.began.acquire(timeout=SOON)
 
@@ -242,7 +242,7 @@ def test_a_batch_has_one_request_and_no_more_tokens_than_it_may_have() -> None:
 
 
 def queue_of(lengths: Sequence[int], *, most: int, others: Sequence[int] = ()) -> _Queue:
-    """As if so many sentences were waiting, and those at `others` with another request."""
+    """A queue in which so many sentences wait, those at `others` with another request."""
     waiting = _Queue(FakeEngine(), 0, None, window=100)
     for n, length in enumerate(lengths):
         kind = _Kind(DecodeRequest(BEAM), "other" if n in others else "one", most)

@@ -41,7 +41,7 @@ def test_permutations_are_uniform() -> None:
 
 
 def plan(parts: list[Part], *, seed: int = 1, window: int = 1000, tokens_per_update: int = 200) -> BatchPlan:
-    """Of sentences of 1 to 20 tokens."""
+    """The plan of batches for sentences of 1 to 20 tokens."""
     lengths = np.random.default_rng(0).integers(1, 21, sum(part.n_pairs for part in parts)).astype(np.int32)
     sizes = {"tokens_per_update": tokens_per_update, "pairs_per_window": window}
     return BatchPlan(lengths, lengths, seed=seed, parts=parts, **sizes)

@@ -181,7 +181,7 @@ def test_D7_and_so_does_all_that_can_be_asked_for(n_examples: int) -> None:
         return found
 
     def discrete(record: dict[str, Any]) -> dict[str, Any]:
-        """Without numbers, which rounding moves."""
+        """The record without numbers, which rounding moves."""
         return {key: value for key, value in record.items() if isinstance(value, str | bool)}
 
     @settings(max_examples=n_examples, deadline=None, database=None)

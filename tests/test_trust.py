@@ -1,4 +1,4 @@
-"""Which checkpoint is best and when patience ends a run, where the dev score is noise; and why a run has ended."""
+"""The choice of the best checkpoint and the end by patience, where the dev score is noise; and why a run has ended."""
 
 import json
 import logging

@@ -31,7 +31,7 @@ def toy_comparison(
         return text if text is not None else " ".join(draw.sample(TEXT.split(), draw.randint(3, 12))) + "."
 
     def sentence(number: int, *, baseline_wins: bool) -> Sentence:
-        """Whose best or worst translation is that of the baseline."""
+        """A sentence whose best or worst translation is the baseline's."""
         scores = sorted((draw.uniform(0, 100) for _ in systems), reverse=baseline_wins)
         return Sentence(number, line(), [line(), line()], [line() for _ in systems], scores)
 

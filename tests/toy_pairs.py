@@ -38,7 +38,7 @@ def write_pairs(folder: Path, n_train: int = 200) -> list[str]:
 
 
 def pair_model(pooling: Pooling = Pooling.mean, *, seed: int = 1, **changes: int) -> Classifier:
-    """With drawn weights, and in evaluation mode."""
+    """A model of pairs with drawn weights, in evaluation mode."""
     torch.manual_seed(seed)
     ids = toy_tokenizer()
     config: ModelConfig = replace(PAIR_SIZES, pooling=pooling, **changes)

@@ -30,7 +30,7 @@ DATA = DataConfig(name="text", task="language_model", source_lang="none", target
 
 @cache
 def tokenizer() -> Tokenizer:
-    """With bytes for what its text lacks."""
+    """A tokenizer with bytes for what its text lacks."""
     return train_tokenizer(sentences(200, seed=0), TokenizerConfig(vocab_size=320, byte_fallback=True), seed=1)
 
 
@@ -54,7 +54,7 @@ def language_model(config: ModelConfig = MODEL, *, size: int | None = None, seed
 
 
 def content(ids: Tokenizer | None = None, **changes: Any) -> bytes:
-    """Of a model file with drawn weights."""
+    """The content of a model file with drawn weights."""
     ids, config = ids or tokenizer(), replace(MODEL, **changes)
     weights = language_model(config, size=len(ids)).state_dict()
     data = {"name": "text", "max_length": 40}

@@ -1,4 +1,4 @@
-"""What is killed and what it must come to: the two things to be interrupted, and the judge of how they go on."""
+"""The things that are interrupted, and the check of how they go on: two commands and what they must come to."""
 
 import os
 import shutil

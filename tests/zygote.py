@@ -99,7 +99,7 @@ class End:
     seconds: float = 0.0
 
     def numbers(self, what: str) -> list[int]:
-        """Of the reports `<what> <number>`."""
+        """The numbers of the reports `<what> <number>`."""
         return [int(line.split()[1]) for line in self.reports if line.startswith(f"{what} ")]
 
 

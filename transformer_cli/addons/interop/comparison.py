@@ -145,7 +145,7 @@ def compare_answers(model: ModelFile, answers: Answers) -> ImportComparison:
         beam_compared=len(whole),
         beam_identical=len(whole) - len(differing),
         beam_ours_likelier=sum(beam[i].log_prob >= sum(ours[i]) for i in differing),
-        text_compared=0,  # `Comparison` has what is compared of texts here
+        text_compared=0,  # `ImportComparison` has what is compared of texts here
         text_identical=0,
         text_rewritten=0,
         is_float32=True,
