@@ -89,6 +89,13 @@ def test_imports_point_one_way() -> None:
     assert up == set()
 
 
+def test_few_public_names_are_defined_in_several_modules() -> None:
+    """A name means one thing; `scripts/house --names` prints those of several modules, as `run` of each command."""
+    several = {name: places for name, places in house.public_names().items() if len(places) > 1}
+    assert "run" in several
+    assert len(several) <= 40, several
+
+
 def test_what_a_command_reaches_stays_small() -> None:
     """The translator can be held in the head: `scripts/house` prints the sizes."""
     sizes = {command: size_of(reached_from(f"commands.{command}", imports())) for command in ("translate", "train")}
