@@ -145,13 +145,13 @@ def test_a_damaged_conversion_is_made_again(model_path: Path) -> None:
 
 
 def test_a_conversion_that_predicts_otherwise_is_not_kept(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert = conversions.ctranslate2.convert
+    write = conversions.ctranslate2.write
 
     def wrong(model: Any, directory: Path, **options: Any) -> None:
         weights = {name: weight * 1.5 if weight.dim() == 2 else weight for name, weight in model.weights.items()}
-        convert(replace(model, weights=weights), directory, **options)
+        write(replace(model, weights=weights), directory, **options)
 
-    monkeypatch.setattr(conversions.ctranslate2, "convert", wrong)
+    monkeypatch.setattr(conversions.ctranslate2, "write", wrong)
     with pytest.raises(CheckpointError, match=r"does not predict the same in ctranslate2 .* Use engine=torch"):
         conversions.conversion_of(model_path)
     assert conversions_of(model_path) == []

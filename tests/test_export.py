@@ -17,7 +17,7 @@ from tests.toy_translator import MARKS, SIZES, sentences, toy_tokenizer
 from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.addons.interop import huggingface as to_huggingface
 from transformer_cli.addons.interop.foreign import ReadOptions
-from transformer_cli.addons.interop.huggingface_reader import HuggingFaceReader
+from transformer_cli.addons.interop.huggingface_reader import ARCHITECTURES, HuggingFaceReader
 from transformer_cli.addons.interop.text import folder_tokenizers, normalising, write_tokenizers
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
@@ -274,7 +274,7 @@ def test_tags_are_tags_again_when_the_folder_is_imported(target: str | None, tmp
     else:
         model = model_file(other_tokenizer(), source=tagged.tokenizers.source, tie_embeddings=Tying.none)
     to_huggingface.write(model, tmp_path)
-    back = HuggingFaceReader().read(tmp_path, ReadOptions()).tokenizers
+    back = HuggingFaceReader(ARCHITECTURES).read(tmp_path, ReadOptions()).tokenizers
     assert set(back.source.tags) == set(model.tokenizers.source.tags)
     assert back.source.encode(TAGGED) == model.tokenizers.source.encode(TAGGED)
     assert back.joint == model.tokenizers.joint

@@ -20,7 +20,7 @@ from tests.each import each
 from tests.toy_run import CPU, model_file, packed, tokenizer
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import ModelFile, read_model, serialise, unpack_model, write_model
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.locate import locate_model, locate_own_model
 
 SOURCE_BS = torch.tensor([[5, 6, 7, 3], [8, 9, 3, 0]])
 TARGET_BT = torch.tensor([[2, 5, 6], [2, 7, 0]])
@@ -337,7 +337,7 @@ class TestLocateModel:
         self.touch(tmp_path / "out" / "model.bin")
         (tmp_path / "out" / "export.json").write_text(json.dumps({"program": program}))
         with pytest.raises(CheckpointError, match=rf"out: was exported for {program}, which .* Choose the run"):
-            locate_model(str(tmp_path / "out" / name), "runs")
+            locate_own_model(str(tmp_path / "out" / name), "runs")
 
     def test_what_is_not_there_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match=r"runs/latest: no trained model\. Train one with `tfm train`"):

@@ -81,7 +81,7 @@ def my_transformer(*arguments, **options):
     return MODELS["transformer"](*arguments, **options)
 
 
-register(SearchMethod("my_search", greedy_search))
+register_search(SearchMethod("my_search", greedy_search))
 '''
 
 FILES = {

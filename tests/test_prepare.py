@@ -79,7 +79,7 @@ def config(tmp_path: Path) -> DataConfig:
 
 def test_a_corpus_is_prepared_again_only_when_its_format_changes() -> None:
     config = load_config("train", ["data=demo_en_fr"]).data
-    assert preparation._key(config, preparation._inputs(config, hashes.Hashes(Path())))[:12] == "6449908453f2"
+    assert preparation._key(config, preparation._inputs(config, hashes.Hashes(Path())))[:12] == "13f14495cfe9"
 
 
 def prepared_folders(config: DataConfig) -> list[Path]:

@@ -51,7 +51,7 @@ EXCLUDED: dict[str, dict[str, str]] = {
     "decoding/search/scores.py": {"for n in range(1, longest + 2)": "a divisor for a length that no hypothesis has"},
     "addons/attention_maps/positions/pictures.py": {"figure.text(": "where a title stands in a picture"},
     "addons/benchmarks/decoders.py": {
-        "batches = chunks(order": "how rows are put in batches; what comes out is the same"
+        "batches = _chunks(order": "how rows are put in batches; what comes out is the same"
     },
     "evaluation/report.py": {"model = reports[": "all reports are of one model, or of none"},
     "addons/interop/verify.py": {"if beam_size > 2": "beams of 1 and of BEAM alone are asked for"},
