@@ -119,6 +119,13 @@ def test_why_of_a_group_names_who_chose_it(capsys: pytest.CaptureFixture[str]) -
     assert answer(capsys, "why", "recipe", "recipe=null")["choice"] is None
 
 
+def test_why_of_a_command_without_a_yaml_file_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    found = answer(capsys, "why", "decode.beam_size", "serve decode=greedy")
+    _, beam, greedy = found["sources"]
+    assert (beam["value"], beam["chosen_by"], beam["replaced_by"]) == (4, "tfm serve", "decode=greedy")
+    assert (found["value"], greedy["value"]) == (1, 1)
+
+
 def test_why_of_a_command_line_that_is_refused_says_both(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "why", "train.max_steps", "data=files"]) == 0
     shown = capsys.readouterr().out

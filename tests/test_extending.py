@@ -135,6 +135,7 @@ def test_the_command_is_one_as_ours_are(folder: Path) -> None:
     for words, says in (
         (["tokens"], "`tfm tokens`: no text given. Give the text"),
         (["tokens", "x", "coutn=true"], "coutn: unknown key; did you mean `count`?"),
+        (["tokens", "x", "--most", "0"], "most=0: out of range"),
         (["tokens", "x", "--coutn"], "did you mean `--count`?"),
         (["token", "x"], "no command called `token`; did you mean `tokens`?"),
     ):

@@ -21,7 +21,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.command import COMMANDS, schema_of
-from transformer_cli.config.fields import follow_home, written_name
+from transformer_cli.config.fields import check_ranges, follow_home, written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
 from transformer_cli.config.keys import Options, check_key, fields_of, is_option
 from transformer_cli.config.keywords import config_of_fields
@@ -58,6 +58,7 @@ def load_config(
     ):  # others are refused below
         load_plugins(named)  # which may bring a task, by which the config is checked
     checked = to_schema(config, schema_of(command), flags=flags)
+    check_ranges(checked)
     refuse_given = getattr(checked, "refuse_given", None)
     if refuse_given is not None:
         refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])

@@ -22,7 +22,7 @@ from transformer_cli.config.keys import check_key
 from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.overrides import parse_override
 from transformer_cli.config.text_values import override_as_written, read_as_written
-from transformer_cli.config.yaml_files import config_dir, defaults_of, groups_of, lines_of
+from transformer_cli.config.yaml_files import config_dir, defaults_of, groups_of, lines_of, primary_file
 from transformer_cli.errors import ConfigError
 
 DEFAULT = "default"
@@ -246,7 +246,10 @@ def _files(line: CommandLine) -> list[ChosenFile]:
             start = next((text for text in line.overrides if text.lstrip("+").startswith("init.from")), "")
             return replace(file, chosen_by=start, word=start)
         by = found.overrides.override_metadata.get(file.group)
-        parent = chosen((by and by.containing_config_path) or entries[name].parent)
+        choosing = (by and by.containing_config_path) or entries[name].parent
+        if choosing not in plain:  # a command whose groups stand in the code
+            return replace(file, chosen_by=f"tfm {line.command}")
+        parent = chosen(choosing)
         return replace(file, chosen_by=parent.entry(file.group, file.name), word=parent.word)
 
     files = {name: chosen(name) for name in plain}
@@ -260,14 +263,16 @@ def _files(line: CommandLine) -> list[ChosenFile]:
 def _replaced(files: Sequence[ChosenFile], line: CommandLine, words: Mapping[str, str]) -> Iterator[ChosenFile]:
     """The files that the primary file or an experiment chooses where another choice of their group holds."""
     chosen = {file.group: file for file in files}
+    command: list[ChosenFile | None] = [] if primary_file(line.command) else [None]  # which chooses in the code
     for group in groups_of(line.command):
-        for file in files:
-            name = file.overridden(group) if file.group else defaults_of(line.command)[group]
+        for file in [*command, *files]:
+            name = file.overridden(group) if file is not None and file.group else defaults_of(line.command)[group]
             name = (name or "").replace("${data}", chosen["data"].name if "data" in chosen else "")
             path = _path_of(f"{group}/{name}", line.user_dir)
             if path is not None and (group not in chosen or chosen[group].name != name):
                 by = words.get(group) or (chosen[group].choice if group in chosen else f"{group}=null")
-                yield _read(path, group, group, name, chosen_by=file.entry(group, name), replaced_by=by)
+                chosen_by = f"tfm {line.command}" if file is None else file.entry(group, name)
+                yield _read(path, group, group, name, chosen_by=chosen_by, replaced_by=by)
 
 
 def _read(path: Path, package: str, group: str, name: str, **about: str) -> ChosenFile:
