@@ -66,7 +66,7 @@ def _flag_meant_by(word: str, command: str) -> str:
 
 
 def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
-    """The words behind a command, and key → value of its flags, of a command line that is only looked at.
+    """The words behind a command, and key → value of its flags, of a command line that is not run.
 
     Raises ConfigError.
     """

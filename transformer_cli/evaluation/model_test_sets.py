@@ -229,7 +229,7 @@ def check_corpus(config: EvaluateConfig, data: DataConfig) -> DataConfig:
     """`data`, if none of its files is --save. Raises ConfigError."""
     if config.save is not None and Path(config.save).exists():
         files: list[Path] = []
-        with suppress(DataError):  # what is not there yet cannot be --save, and whoever reads it says what is wrong
+        with suppress(DataError):  # what is not there yet cannot be --save, and reading it reports what is wrong
             files = input_files(data, "test" if data.test is not None else "train")
         if any(Path(config.save).samefile(file) for file in files):
             raise ConfigError(f"{config.save}: both a file of data={data.name} and --save. Choose another --save")
