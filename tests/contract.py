@@ -148,8 +148,9 @@ def untouched(before: Mapping[str, str], folder: Path, *, new: Sequence[str] = (
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """The kind of everything below `folder`, and the SHA-256 of files."""
-    return {str(path.relative_to(folder)): _kind(path) for path in sorted(folder.rglob("*"))}
+    """The kind of everything below `folder`, and the SHA-256 of files; but what Python compiles of a plugin there."""
+    paths = (path for path in sorted(folder.rglob("*")) if "__pycache__" not in path.parts)
+    return {str(path.relative_to(folder)): _kind(path) for path in paths}
 
 
 def _kind(path: Path) -> str:
