@@ -13,7 +13,7 @@ import pytest
 
 from transformer_cli.registry import load_addons
 
-pytest.register_assert_rewrite("tests.contract")
+pytest.register_assert_rewrite("tests.support.contract")
 
 load_addons()  # before a test replaces what a registry holds
 

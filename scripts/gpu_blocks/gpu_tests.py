@@ -52,7 +52,7 @@ def reason(report: Any) -> str:
 
 def marked_files() -> list[str]:
     """Test files that name the mark: others need not be imported."""
-    files = sorted((ROOT / "tests").glob("test_*.py"))
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(file) for file in files if MARKED.search(file.read_text(encoding="utf-8"))]
 
 

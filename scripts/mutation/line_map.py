@@ -57,7 +57,7 @@ class Test:
 
 
 def test_files() -> list[str]:
-    return sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py"))
+    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 
 
 def digest_of(file: str) -> str:

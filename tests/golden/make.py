@@ -1,7 +1,7 @@
 """Makes the golden files of today's formats: `python -m tests.golden.make`, from the root of the repository.
 
 Run it for the last time right before the first release that writes a format. From then on its folder stays as it is,
-for ever: a later format gets a folder of its own. The text is ours, sentences of letters (tests/toy_run.py).
+for ever: a later format gets a folder of its own. The text is ours, sentences of letters (tests/toy/run.py).
 """
 
 import hashlib
@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tests.toy_run import CPU, MODEL, config, sentences, tokenizers, train
+from tests.toy.run import CPU, MODEL, config, sentences, tokenizers, train
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Norm, Tying
 from transformer_cli.config.train import TrainConfig

@@ -3,7 +3,7 @@
 Kernels round differently in different shapes. Here a sentence is padded to a bucket of its own length, is searched in a
 batch whose size its bucket sets, and keeps these shapes until it ends: finished rows are replaced by fillers. What is
 left is that a kernel gives a row the same bits at any index and beside any others. On a CPU torch's do so with one
-thread, which tests/test_invariance.py checks; with two, attention rounds differently in each.
+thread, which tests/inference/test_invariance.py checks; with two, attention rounds differently in each.
 
 scripts/bench_exact measures what it costs.
 

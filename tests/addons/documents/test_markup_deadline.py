@@ -1,0 +1,22 @@
+"""The check of a deadline while a document is read: within a long text, too, and not only between two."""
+
+from tests.support.each import each
+from tests.support.marked import in_order
+from transformer_cli.addons.documents.document import translate_documents
+
+N = 2000  # parts of a text
+LONG = {
+    "html": f"<p>{'<b>a</b> ' * N}</p>",
+    "xml": f"<a>b {'<b>c</b> ' * N}</a>",
+    "po": f'msgid "{"A." + chr(92) + "n"}{"a" + chr(92) + "n"}{("a" + chr(92) + "n") * N}"\nmsgstr ""\n',
+    "srt": "1\n00:00:01,000 --> 00:00:02,000\n" + "word word\n" * N,
+}
+
+
+@each("format_name", LONG)
+def test_a_deadline_is_checked_while_one_text_is_read(format_name: str) -> None:
+    calls: list[int] = []
+    translate_documents([LONG[format_name]], format_name, in_order, on_unit=calls.append)
+    # A document of a single text has six checks without those within the text.
+    assert len(calls) >= N // 200
+    assert max(calls) <= 2, "it is the number of texts, and not of their parts"

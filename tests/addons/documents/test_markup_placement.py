@@ -1,0 +1,198 @@
+"""Places of tags in a translation: the parts of the search, by hand and by trying everything."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.each import each
+from transformer_cli.addons.documents.document import parse
+from transformer_cli.addons.documents.placement import (
+    _OTHER_COST,
+    _Element,
+    _free_stretch,
+    _innermost,
+    _Placed,
+    _stretch,
+    _Tokens,
+    align,
+    place,
+    word_edges,
+)
+from transformer_cli.addons.documents.units import Unit
+from transformer_cli.decoding.terminology import Span
+
+
+@each(
+    "word, core",
+    [("a", "a"), ("«a»,", "a"), ("_a_b_", "_a_b_"), ("(_x", "_x"), ("__", "__"), ("don't!", "don't"), ("3.", "3")],
+)
+def test_the_core_of_a_word_is_from_its_first_to_its_last_letter_digit_or_underscore(word: str, core: str) -> None:
+    text = f"x {word} y"
+    start, first, last, end = word_edges(text, (2, 2 + len(word)))
+    assert (start, end, text[first:last]) == (2, 2 + len(word), core)
+
+
+def test_a_word_of_punctuation_has_an_empty_core_at_its_end() -> None:
+    assert word_edges("a -- b", (2, 4)) == (2, 4, 4, 4)
+
+
+def nested(random_: random.Random, length: int) -> list[_Element]:
+    """Elements within each other or apart, in the order of their openings, as tags are in a document."""
+    root = _Element(-1, -1, 0, length, 0)
+    found = [root]
+
+    def fill(start: int, end: int, depth: int) -> None:
+        while start < end and random_.random() < 0.8:
+            first = random_.randint(start, end - 1)
+            last = random_.randint(first + 1, end)
+            found.append(_Element(0, 0, first, last, depth, number=len(found)))
+            if depth < 3:
+                fill(first, last, depth + 1)
+            start = last
+
+    fill(0, length, 1)
+    return found
+
+
+def test_the_innermost_element_is_the_last_to_begin_of_those_around_a_character() -> None:
+    for seed in range(300):
+        elements = nested(random.Random(seed), 12)
+        starts, numbers = _innermost(elements)
+        assert starts == sorted(starts)
+        for offset in range(12):
+            found = max(i for i, start in enumerate(starts) if start <= offset)
+            assert numbers[found] == max(one.number for one in elements if one.start <= offset < one.end), seed
+
+
+def score(stretch: Span, own: Sequence[int]) -> float:
+    inside = sum(stretch[0] <= i < stretch[1] for i in own)
+    return inside - _OTHER_COST * (stretch[1] - stretch[0] - inside)
+
+
+def test_a_stretch_holds_most_of_its_own_and_fewest_others_and_meets_no_other_stretch() -> None:
+    for seed in range(300):
+        random_ = random.Random(seed)
+        edges = sorted(random_.sample(range(13), 4))
+        taken = [(edges[0], edges[1]), (edges[2], edges[3])][: random_.randint(0, 2)]
+        own = sorted(random_.sample(range(12), random_.randint(1, 8)))
+        possible = [
+            (start, end)
+            for start in range(12)
+            for end in range(start + 1, 13)
+            if start in own and end - 1 in own and not any(start < last and first < end for first, last in taken)
+        ]
+        found = _stretch(own, taken)
+        assert (found is None) == (not possible), seed
+        if found is not None:
+            assert found in possible, seed
+            assert score(found, own) == max(score(one, own) for one in possible), seed
+
+
+def unit_of(html: str) -> Unit:
+    (unit,) = parse(f"<p>{html}</p>", "html", "page").units
+    return unit
+
+
+@each(
+    "translation, links, taken, claimed, expected",
+    [
+        ("x y z", [(0, 0), (2, 2)], [], set(), "y"),
+        ("x y z", [(0, 0), (2, 2)], [(1, 2)], set(), "x"),
+        ("x y z", [(0, 0), (2, 2)], [(1, 3)], set(), "x"),
+        ("x y z", [(0, 0), (2, 2)], [], {1}, "x"),
+        ("x y z", [(0, 0), (2, 2)], [], {0, 1}, "z"),
+        ("x y z", [(0, 0), (2, 2)], [], {0, 1, 2}, ""),
+        ("x - z", [(0, 0), (2, 2)], [], {2}, "x"),  # a word has a letter or a digit
+        ("x y z", [(0, 0), (2, 2)], [(0, 3)], set(), ""),
+        ("x - -", [(0, 0)], [(0, 1)], set(), ""),
+    ],
+)
+def test_an_element_without_a_word_takes_the_nearest_free_one(
+    translation: str, links: list[Span], taken: list[Span], claimed: set[int], expected: str
+) -> None:
+    unit = unit_of("a <b>b</b> c")
+    elements = [
+        _Element(-1, -1, 0, 5, 0),
+        _Element(0, 1, 2, 3, 1, number=1),
+    ]
+    aligned = align(unit.text, translation, links)
+    tokens = _Tokens(unit, aligned, elements)
+    start, end = _free_stretch(_Placed(0, 3, elements[0]), elements[1], tokens, taken, claimed)
+    assert " ".join(translation.split()[start:end]) == expected
+
+
+def placed(html: str, translation: str, links: Sequence[Span]) -> list[tuple[str, int]]:
+    """Each tag, with the number of words of the translation before it."""
+    unit = unit_of(html)
+    aligned = align(unit.text, translation, links)
+    return [("".join(unit.tags[i].parts).strip(), boundary) for boundary, i in place(unit, aligned).marks]
+
+
+@each(
+    "html, links, expected",
+    [
+        ("a <img> b", [(0, 0), (1, 1)], [("<img>", 1)]),
+        ("a <i></i><img> b", [(0, 1), (1, 0)], [("<i>", 0), ("</i>", 0), ("<img>", 0)]),
+        ("<b>a</b> <i>b</i>", [(0, 1), (1, 0)], [("<i>", 0), ("</i>", 1), ("<b>", 1), ("</b>", 2)]),
+        ("<b><i>a</i> b</b> c", [(0, 1), (1, 0), (2, 2)], [("<b>", 0), ("<i>", 1), ("</i>", 2), ("</b>", 2)]),
+        ("<b>a <img></b> b", [(0, 0), (1, 1)], [("<b>", 0), ("<img>", 1), ("</b>", 1)]),
+    ],
+)
+def test_tags_move_with_their_words(html: str, links: list[Span], expected: list[tuple[str, int]]) -> None:
+    assert placed(html, " ".join("xyz"[: len(links)]), links) == expected
+
+
+# ---- Tags that continue into another unit
+
+SPANNING_PIECES = ("<b>", "</b>", "<i>", "</i>", "<u>", "</u>", "<a>x</a>", "<s>x y</s>", "x", "x", "y")
+
+
+def relation(tag: int, pair: Span, order: Sequence[int]) -> int:
+    """Whether a tag is before a pair, within it or after it."""
+    at = order.index(tag)
+    return (at > order.index(pair[0])) + (at > order.index(pair[1]))
+
+
+def test_a_pair_with_text_stays_on_its_side_of_each_tag_without_a_partner_whatever_the_alignment() -> None:
+    n_moved = 0
+    for seed in range(1000):
+        random_ = random.Random(seed)
+        unit = unit_of(" ".join(["w", *random_.choices(SPANNING_PIECES, k=random_.randint(2, 12)), "w"]))
+        n = len(unit.text.split())
+        links = [(i, j) for j, i in enumerate(random_.sample(range(n), n)) if random_.random() < 0.9]
+        aligned = align(unit.text, " ".join(f"t{j}" for j in range(n)), links)
+        order = [tag for _, tag in place(unit, aligned).marks]
+        assert sorted(order) == list(range(len(unit.tags))), seed
+        alone = [i for i, tag in enumerate(unit.tags) if tag.spans]
+        assert [i for i in order if i in alone] == alone, seed
+        pairs = [(i, tag.partner) for i, tag in enumerate(unit.tags) if tag.partner is not None and tag.partner > i]
+        with_text = [(i, j) for i, j in pairs if unit.text[unit.tags[i].offset : unit.tags[j].offset].strip()]
+        for tag in alone:
+            for pair in with_text:
+                n_moved += order.index(pair[0]) != pair[0]
+                assert relation(tag, pair, order) == relation(tag, pair, range(len(unit.tags))), seed
+    assert n_moved > 100  # the tags do move
+
+
+@pytest.mark.parametrize(
+    ("html", "links", "expected"),
+    [
+        # A link that goes on after the line does not take in the one before it, which now stands behind its words.
+        (
+            "<a>a b</a> c <u>d e",
+            [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)],
+            [("<a>", 3), ("</a>", 5), ("<u>", 5)],
+        ),
+        # The end of a tag that began within a pair does not get before its beginning.
+        (
+            "a <b>b <i>c</b> d</i> e",
+            [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)],
+            [("<b>", 2), ("<i>", 2), ("</b>", 4), ("</i>", 4)],
+        ),
+    ],
+)
+def test_the_order_of_tags_without_partners_is_kept(
+    html: str, links: list[Span], expected: list[tuple[str, int]]
+) -> None:
+    assert placed(html, "v w x y z", links) == expected

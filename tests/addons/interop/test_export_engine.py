@@ -1,0 +1,162 @@
+"""CTranslate2 as the engine of the Translator: the same lines, and scores that mean the same."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.addons.interop.test_export import model_file
+from tests.toy.translator import GREEDY, sentences
+from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
+from transformer_cli.addons.interop import verify
+from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
+from transformer_cli.addons.interop.exported import facts_of, read_export
+from transformer_cli.addons.interop.publish import publishing
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Norm, Tying
+from transformer_cli.decoding.engine import DecodeRequest
+from transformer_cli.decoding.plan import Segment
+from transformer_cli.decoding.search.scores import length_penalty
+from transformer_cli.decoding.torch_engine import torch_translator
+from transformer_cli.decoding.training_text import training_text
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import EnvironmentFault
+from transformer_cli.models.file import ModelFile
+
+CPU = torch.device("cpu")
+LINES = ["", *sentences(20, seed=7), " \u00a0", *sentences(2, seed=8, longest=60), "the cat ."]
+
+
+def both(model: ModelFile, folder: Path, **options: Any) -> tuple[Translator, Translator]:
+    """Ours and theirs."""
+    pytest.importorskip("ctranslate2")
+    config = DecodeConfig(**{"max_extra_length": 6, "max_source_length": 40, **options})
+    facts = facts_of(model, "", program="ctranslate2", max_positions=None)
+    with publishing(folder / "out", facts) as directory:
+        to_ctranslate2.write(model, directory)
+    exported = read_export(folder / "out", program="ctranslate2")
+    ours = torch_translator(model.build(CPU), model.tokenizers, config, device=CPU)
+    text = training_text([exported], max_positions=exported.max_positions)
+    engine = CTranslate2Engine(exported.directory, exported.tokenizers, text=text, device=CPU)
+    return ours, Translator(engine, config)
+
+
+def engine_of(translator: Translator) -> CTranslate2Engine:
+    assert isinstance(translator.engine, CTranslate2Engine)
+    return translator.engine
+
+
+@pytest.mark.parametrize("batch_tokens", [30, 4096])
+def test_greedy_search_finds_the_same_for_every_line(tmp_path: Path, batch_tokens: int) -> None:
+    ours, theirs = both(model_file(norm=Norm.pre), tmp_path, batch_tokens=batch_tokens, **GREEDY)
+    for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
+        assert found.text == wanted.text
+        assert (found.split, found.hit_limit) == (wanted.split, wanted.hit_limit)
+        if not wanted.hit_limit:
+            assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-3)
+
+
+@pytest.mark.parametrize("n_sentences", [2, 0])
+def test_B8_a_batch_too_large_for_the_memory_is_cut_in_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_sentences: int
+) -> None:
+    class TooLarge:
+        def result(self) -> Any:
+            raise RuntimeError("CUDA failed with error out of memory")
+
+    submit = CTranslate2Engine._submit
+
+    def small(self: CTranslate2Engine, batch: Sequence[Segment], *args: Any, **options: Any) -> list[Any]:
+        return submit(self, batch, *args, **options) if len(batch) <= n_sentences else [TooLarge()] * len(batch)
+
+    _, theirs = both(model_file(norm=Norm.pre), tmp_path, **GREEDY)
+    expected = [found.text for found in theirs.translate(LINES)]
+    monkeypatch.setattr(CTranslate2Engine, "_submit", small)
+    if n_sentences:
+        assert [found.text for found in theirs.translate(LINES)] == expected
+    else:
+        with pytest.raises(EnvironmentFault, match=r"with a single sentence .* Lower decode\.beam_size or"):
+            theirs.translate(LINES)
+
+
+@pytest.mark.parametrize("alpha", [0, 0.6, 1])
+def test_the_score_of_a_hypothesis_is_that_of_force_decoding(tmp_path: Path, alpha: float) -> None:
+    model = model_file(norm=Norm.pre, tie_embeddings=Tying.none, gain=1)
+    model.weights["own_output.weight"][model.tokenizers.target.eos_id] += 0.16  # about every tenth token
+    _, theirs = both(model, tmp_path, length_penalty=alpha, n_best=3, max_extra_length=30)
+    segments = [Segment(n, 0, ids) for n, ids in enumerate(model.tokenizers.source.encode(sentences(8, seed=9)))]
+    found = {
+        s.key: h
+        for b, hs in engine_of(theirs).search(segments, DecodeRequest(theirs.config))
+        for s, h in zip(b, hs, strict=True)
+    }
+    n_checked = 0
+    for segment in segments:
+        hypotheses = found[segment.key]
+        ended = [h for h in hypotheses if h.finished]
+        assert ended == sorted(ended, key=lambda h: -h.score)
+        assert len(hypotheses) == 3
+        for forced, h in zip(log_probs(model, [segment.ids] * len(ended), [h.ids for h in ended]), ended, strict=True):
+            assert h.log_prob == pytest.approx(sum(forced), abs=1e-3)
+            assert h.score == pytest.approx(sum(forced) / length_penalty(len(forced), alpha), abs=1e-3)
+            n_checked += 1
+    assert n_checked >= 16
+
+
+def log_probs(model: ModelFile, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+    return verify.log_probs(model.build(CPU), sources, targets, model.tokenizers)
+
+
+def test_padding_bos_and_the_unknown_token_are_banned(tmp_path: Path) -> None:
+    model = model_file(norm=Norm.pre, tie_embeddings=Tying.none)
+    target = model.tokenizers.target
+    ours, theirs = both(model, tmp_path, **GREEDY)
+    ids = [i for result in ours.translate(LINES) for i in target.encode([result.text])[0]]
+    likeliest = max(set(ids), key=ids.count)
+    weights = dict(model.weights)
+    output = weights["own_output.weight"].clone()
+    output[[target.pad_id, target.bos_id, target.unk_id]] = 1.5 * output[likeliest]
+    weights["own_output.weight"] = output
+    (tmp_path / "tempting").mkdir()
+    ours, theirs = both(replace(model, weights=weights), tmp_path / "tempting", **GREEDY)
+    (spoken,) = engine_of(theirs).library.translate_batch([target.pieces([likeliest])], beam_size=1)
+    assert {"<pad>", "<s>", "<unk>"} & set(spoken.hypotheses[0]), "nothing tempted it"
+    for wanted, found in zip(ours.translate(LINES), theirs.translate(LINES), strict=True):
+        assert found.text == wanted.text
+        assert found.hypotheses[0][1] == pytest.approx(wanted.hypotheses[0][1], abs=1e-2)
+
+
+def test_the_engine_splits_lines_as_the_model_was_trained(tmp_path: Path) -> None:
+    model = replace(model_file(norm=Norm.pre), multi_sentence_share=0.02, data={"max_length": 31})
+    _, theirs = both(model, tmp_path, max_source_length=None, **GREEDY)
+    lines = ["The cat sat. A woman drank milk.", "the cat sat", "the cat " * 20]
+    results = theirs.translate(lines)
+    assert [(result.n_parts > 1, result.split) for result in results] == [(True, False), (False, False), (True, True)]
+    alone = theirs.translate(["The cat sat.", "A woman drank milk."])
+    assert results[0].text == " ".join(result.text for result in alone if result.text)
+
+
+def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:
+    ours, theirs = both(model_file(norm=Norm.pre), tmp_path, max_extra_length=0, **GREEDY)
+    lines = ["the cat .", *sentences(6, seed=3, longest=30)]
+    together = [result.text for result in theirs.translate(lines)]
+    assert together == [result.text for result in ours.translate(lines)]
+    assert together == [theirs.translate([line])[0].text for line in lines]
+
+
+def test_a_device_that_fails_is_reported_without_blaming_the_model(tmp_path: Path) -> None:
+    _, theirs = both(model_file(norm=Norm.pre), tmp_path)
+
+    class Library:
+        def translate_batch(self, *_: Any, **__: Any) -> list[Any]:
+            return [self]
+
+        def result(self) -> None:
+            raise RuntimeError("CUDA failed with error unspecified launch failure")
+
+    engine_of(theirs).library = Library()
+    with pytest.raises(EnvironmentFault, match=r"out: CTranslate2 failed .*launch failure.* Add --device cpu"):
+        theirs.translate(["the cat ."])

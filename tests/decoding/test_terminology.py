@@ -1,0 +1,93 @@
+"""Terminologies: what is found in a line, what meets it, and files that are wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.each import each
+from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase, read_terms
+from transformer_cli.errors import DataError
+
+
+def terminology(*sources: str) -> Terminology:
+    return Terminology([Term(source, ("x",), n) for n, source in enumerate(sources, start=1)], name="terms")
+
+
+def found(text: str, *sources: str) -> list[str]:
+    return [term.source for term in terminology(*sources).find(text)]
+
+
+@each(
+    "text, sources, expected",
+    [
+        ("the dog sleeps", ["dog"], ["dog"]),
+        ("the dogs sleep", ["dog"], []),
+        ("a hot-dog, please", ["dog"], ["dog"]),
+        ("hot dog and dog", ["dog", "hot dog"], ["hot dog", "dog"]),
+        ("a hot  dog", ["hot dog", "hot", "dog"], ["hot dog"]),
+        ("dog dog", ["dog"], ["dog"]),
+        ("DOG Dog", ["dog"], ["dog"]),
+        ("us and them", ["US"], []),
+        ("the US", ["US", "us"], ["US"]),
+        ("犬が好き", ["犬"], ["犬"]),
+        ("cafe\u0301 noir", ["café"], ["café"]),
+        ("हिन्दी भाषा", ["हिन्"], []),
+        ("anything", [], []),
+        ("", ["dog"], []),
+    ],
+)
+def test_a_phrase_is_found_as_whole_words_and_the_longest_first(
+    text: str, sources: list[str], expected: list[str]
+) -> None:
+    assert found(text, *sources) == expected
+
+
+@each(
+    "text, phrase, expected",
+    [
+        ("der Hund schläft", "Hund", True),
+        ("des Hundes", "Hund", True),
+        ("der Schäferhund", "Hund", False),
+        ("der hund", "Hund", False),
+        ("der alte Hunde-Zwinger", "alte Hund", True),
+        ("der alte  Mann", "alte Hund", False),
+        ("Hund", "alter Hund", False),
+        ("", "Hund", False),
+    ],
+)
+def test_a_term_is_met_from_the_beginning_of_a_word(text: str, phrase: str, expected: bool) -> None:
+    assert contains_phrase(text, phrase) is expected
+
+
+def test_a_file_may_name_several_translations(tmp_path: Path) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_bytes(b"\xef\xbb\xbfdog\tHund\r\n\r\n hot  dog \tHotdog\ndog\tK\xc3\xb6ter\ndog\tHund\n")
+    assert read_terms(file).terms == [Term("dog", ("Hund", "Köter"), 1), Term("hot dog", ("Hotdog",), 3)]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (b"dog Hund", "terms.tsv:2: 0 tabs in 'dog Hund'"),
+        (b"dog\tHund\tnoun", "terms.tsv:2: 2 tabs in"),
+        (b"\tHund", "terms.tsv:2: no source phrase in"),
+        (b"dog\t ", "terms.tsv:2: no target phrase in"),
+        (b"dog\t\xff", "terms.tsv:2: "),
+    ],
+)
+def test_a_line_that_is_no_term_is_named(tmp_path: Path, line: bytes, says: str) -> None:
+    file = tmp_path / "terms.tsv"
+    file.write_bytes(b"a\tb\n" + line + b"\n")
+    with pytest.raises(DataError) as refused:
+        read_terms(file)
+    assert says in str(refused.value)
+
+
+def test_many_terms_are_found_as_fast_as_few() -> None:
+    many = terminology(*(f"word{n} next{n}" for n in range(100_000)))
+    assert [term.source for term in many.find("so word5 next5 and word6 next7")] == ["word5 next5"]
+
+
+def test_an_empty_file_holds_no_terms(tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").touch()
+    assert read_terms(tmp_path / "terms.tsv").terms == []

@@ -1,0 +1,133 @@
+"""A plugin's task, with a model of tfm or one of its own, trains, resumes, is evaluated and is used as ours are."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.addons.classification.toy_classifier import table
+from tests.support.forked import Ran, run
+from tests.toy.run import sentences
+
+# The plugin: a task for a translator, and one for a model that only averages the vectors of a line.
+PLUGIN = """
+from torch import nn
+
+from transformer_cli.addons.classification.task import Classification
+from transformer_cli.config.model import Pooling
+from transformer_cli.config.tasks import TASKS
+from transformer_cli.models.registry import MODELS
+from transformer_cli.models.pooling import pool, source_layout
+from transformer_cli.models.transformer import Model
+from transformer_cli.tasks.translation import Translation
+
+
+class Rewriting(Translation):
+    what = "a rewriter"
+
+    def next_commands(self, config, which):
+        yield f"tfm translate{which} < draft.txt"
+
+
+class BagOfWords(Model):
+    kind = "bag"
+
+    def __init__(self, width, source, n_classes):
+        super().__init__()
+        self.source_pad_id = source.pad_id
+        self.embedding = nn.Embedding(source.size, width)
+        self.to_classes = nn.Linear(width, n_classes)
+
+    @property
+    def stacks(self):
+        return []
+
+    def predict(self, source_S, source):
+        return self.to_classes(pool(self.embedding(source_S), source, Pooling.mean))
+
+    def logits(self, given):
+        return self.predict(given.source_S, given.source)
+
+    def forward(self, source_BS):
+        return self.predict(source_BS, source_layout(source_BS, self.source_pad_id))
+
+
+@MODELS.register("bag")
+def bag(config, source, target, options):
+    return BagOfWords(config.d_model, source, target.size)
+
+
+class Sorting(Classification):
+    model, what = "bag", "a bag of words"
+
+
+TASKS.register("rewriting")(Rewriting())
+TASKS.register("sorting")(Sorting())
+"""
+TRAIN = [
+    *("train", "name=run", "device=cpu", "data.tokenizer.vocab_size=30", "data.tokenizer.kind=unigram"),
+    *("model.d_model=16", "model.n_heads=2", "model.d_ff=16", "model.n_encoder_layers=1", "model.n_decoder_layers=1"),
+    *("train.tokens_per_update=300", "train.eval_every=2", "train.save_every=2", "train.log_every=1"),
+    *("train.robustness_lines=0", "decode=greedy"),
+]
+PARALLEL = ["data=files", "data.task=rewriting", "data.source_lang=en", "data.target_lang=fr"]
+PARALLEL += ["data.train=[train.en,train.fr]", "data.dev=[dev.en,dev.fr]", "data.test=[dev.en,dev.fr]"]
+LABELLED = ["data=labels", "data.task=sorting", "data.train=train.tsv", "data.dev=dev.tsv", "data.test=dev.tsv"]
+LABELLED += ["model.name=bag"]
+
+
+def tfm(folder: Path, *arguments: str, stdin: bytes = b"") -> Ran:
+    ran = run([*arguments, "--plugin", "mine"], folder, stdin=stdin)
+    assert ran.code == 0, ran.err.decode()
+    return ran
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("tasks")
+    (made / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    for split, n in (("train", 60), ("dev", 8)):
+        lines = sentences(n, seed=n)
+        for language, text in (("en", lines), ("fr", [line.upper() for line in lines])):
+            (made / f"{split}.{language}").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+        (made / f"{split}.tsv").write_text(table(n, seed=n), encoding="utf-8")
+    return made
+
+
+def dev_scores(run_dir: Path) -> list[dict[str, object]]:
+    entries = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
+    return [entry for entry in entries if entry["kind"] == "dev"]
+
+
+def trained_at_once_and_in_parts(folder: Path, corpus: list[str], name: str) -> Ran:
+    """Train four updates, and again two and two; the weights are the same. Returns what the last command says."""
+    tfm(folder, *TRAIN, *corpus, f"runs={name}-once", "train.max_steps=4")
+    tfm(folder, *TRAIN, *corpus, f"runs={name}", "train.max_steps=2")
+    ran = tfm(folder, *TRAIN, *corpus, f"runs={name}", "train.max_steps=4")
+    assert (
+        dev_scores(folder / name / "run")[-1]["dev_nll"] == dev_scores(folder / f"{name}-once" / "run")[-1]["dev_nll"]
+    )
+    return ran
+
+
+def test_a_plugin_s_task_of_parallel_text_trains_resumes_and_translates(folder: Path) -> None:
+    ran = trained_at_once_and_in_parts(folder, PARALLEL, "rewriting")
+    assert b"next: tfm translate --checkpoint rewriting/run < draft.txt" in ran.err or b"not usable yet" in ran.err
+    model = ["--checkpoint", "rewriting/run", "device=cpu"]
+    assert tfm(folder, "translate", *model, "decode=greedy", stdin=b"a b\nc d e\n").out.count(b"\n") == 2
+    evaluated = json.loads(tfm(folder, "evaluate", *model, "decode=greedy", "--json").out)
+    assert evaluated["test_set"].endswith(".test")
+
+
+def test_a_plugin_s_own_model_for_its_own_task_trains_resumes_and_is_evaluated(folder: Path) -> None:
+    trained_at_once_and_in_parts(folder, LABELLED, "sorting")
+    evaluated = json.loads(tfm(folder, "evaluate", "--checkpoint", "sorting/run", "device=cpu", "--json").out)
+    assert evaluated["lines"] == 8
+    refused = run(["translate", "--checkpoint", "sorting/run", "device=cpu", "--plugin", "mine"], folder, stdin=b"a\n")
+    assert (refused.code, b"this is a bag of words; use `tfm classify`" in refused.err) == (4, True), refused.err
+
+
+def test_a_task_that_is_misspelt_is_refused_with_what_may_be_meant(folder: Path) -> None:
+    ran = run(["train", *PARALLEL, "data.task=rewritin", "--plugin", "mine"], folder)
+    assert ran.code == 2
+    assert b"no task called `rewritin`; did you mean `rewriting`?" in ran.err

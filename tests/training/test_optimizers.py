@@ -1,0 +1,349 @@
+"""Adam and Muon against their definitions, and what they remember through a file and back."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.conftest import slow
+from tests.support.each import each
+from tests.toy.run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
+from tests.training.test_diverging import break_loss, states
+from transformer_cli.addons.classification.classifier import Classifier
+from transformer_cli.config.model import Activation, Tying
+from transformer_cli.config.train import OptimizerConfig
+from transformer_cli.errors import CheckpointError
+from transformer_cli.models.attention import CrossAttention, SelfAttention
+from transformer_cli.models.layers import FeedForward
+from transformer_cli.training.optimizers import (
+    OPTIMIZERS,
+    OptimizerKind,
+    build_optimizer,
+    load_optimizer_tensors,
+    optimizer_tensors,
+    set_lr,
+)
+from transformer_cli.training.optimizers.registry import allocate_state
+from transformer_cli.training.trainer import Trainer
+
+PLAIN = OPTIMIZERS["adam"]  # all its state belongs to a parameter
+
+
+def toy(*, seed: int = 0, width: int = 3) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Linear(width, 2).double()
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, *, rate: float = 0.1, seed: int = 0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    set_lr(optimizer, rate)
+    optimizer.step()
+
+
+def test_adam_is_algorithm_1_of_its_paper() -> None:
+    model, config = toy(), OptimizerConfig()
+    optimizer, expected = build_optimizer(model, config), [p.detach().clone() for p in model.parameters()]
+    m, v = [torch.zeros_like(p) for p in expected], [torch.zeros_like(p) for p in expected]
+    beta1, beta2 = config.betas
+    for t in range(1, 4):
+        step(model, optimizer, rate=0.1 / t, seed=t)
+        for i, parameter in enumerate(model.parameters()):
+            assert parameter.grad is not None
+            m[i] = beta1 * m[i] + (1 - beta1) * parameter.grad
+            v[i] = beta2 * v[i] + (1 - beta2) * parameter.grad**2
+            m_hat, v_hat = m[i] / (1 - beta1**t), v[i] / (1 - beta2**t)
+            expected[i] -= 0.1 / t * m_hat / (v_hat.sqrt() + config.eps)
+            torch.testing.assert_close(parameter.detach(), expected[i])
+
+
+def test_adamw_decays_matrices_and_leaves_biases_alone() -> None:
+    decayed, plain = toy(), toy()
+    step(decayed, build_optimizer(decayed, OptimizerConfig(name="adamw", weight_decay=0.5)))
+    step(plain, build_optimizer(plain, OptimizerConfig(name="adamw")))
+    before = toy()
+    torch.testing.assert_close(decayed.weight, plain.weight - 0.1 * 0.5 * before.weight)
+    torch.testing.assert_close(decayed.bias, plain.bias)
+
+
+def test_muon_turns_a_matrix_by_nearly_orthogonal_steps_as_large_as_adams() -> None:
+    """Jordan et al. 2024: after five iterations the singular values are between 0.68 and 1.13."""
+    model = nn.Linear(64, 32).double()
+    before = model.weight.detach().clone()
+    step(model, build_optimizer(model, OptimizerConfig(name="muon")), rate=0.1)
+    moved = (before - model.weight.detach()) / 0.1
+    singular = torch.linalg.svdvals(moved) / (0.2 * math.sqrt(64))
+    assert 0.6 < singular.min() <= singular.max() < 1.2
+    assert 0.68 <= moved.square().mean().sqrt() / 0.2 <= 1.13  # 0.2 is that of AdamW's updates, say Liu et al. 2025
+
+
+def test_muon_goes_down_along_its_momentum_and_decays_matrices() -> None:
+    model, decayed = toy(), toy()
+    before, gradient = model.weight.detach().clone(), torch.zeros(2, 3, dtype=torch.float64)
+    for subject, decay in ((model, 0.0), (decayed, 0.5)):
+        step(subject, build_optimizer(subject, OptimizerConfig(name="muon", weight_decay=decay)))
+        assert subject.weight.grad is not None
+        gradient = subject.weight.grad
+    assert ((before - model.weight.detach()) * gradient).sum() > 0
+    torch.testing.assert_close(decayed.weight, model.weight - 0.1 * 0.5 * before)
+    torch.testing.assert_close(decayed.bias, model.bias)
+
+
+def test_muon_leaves_biases_to_adamw() -> None:
+    subjects = {name: toy() for name in ("muon", "adamw")}
+    for name, model in subjects.items():
+        optimizer = build_optimizer(model, OptimizerConfig(name=name))
+        for n in range(3):
+            step(model, optimizer, seed=n)
+    torch.testing.assert_close(subjects["muon"].bias, subjects["adamw"].bias, rtol=0, atol=0)
+    assert (subjects["muon"].weight - subjects["adamw"].weight).abs().min() > 0
+
+
+@each("tying", list(Tying))
+def test_muon_takes_every_matrix_between_the_layers_and_no_embedding(tying: Tying) -> None:
+    settings = config(model=replace(MODEL, tie_embeddings=tying), optimizer="muon")
+    trainer = Trainer(settings, tokenizers(), CPU)
+    names = {parameter: name for name, parameter in trainer.model.named_parameters()}
+    by_muon, *by_adamw = trainer.optimizer.param_groups
+    taken = {names[parameter] for parameter in by_muon["params"]}
+    assert taken == {
+        name
+        for parameter, name in names.items()
+        if parameter.dim() == 2 and "embedding" not in name and "own_output" not in name
+    }
+    assert len(taken) == 11  # four in an encoder layer, seven in a decoder layer
+    assert taken | {names[parameter] for group in by_adamw for parameter in group["params"]} == set(names.values())
+
+
+@pytest.mark.parametrize("swiglu", [True, False])
+def test_muon_takes_matrices_that_share_a_tensor_one_by_one(swiglu: bool) -> None:
+    """As torch's Muon takes them where each has a tensor of its own."""
+    width, n_heads, d_k, d_v, d_ff = 8, 2, 3, 5, 12
+    activation = Activation.swiglu if swiglu else Activation.relu
+    torch.manual_seed(0)
+    joint = nn.ModuleList(
+        [
+            SelfAttention(width, n_heads, d_k=d_k, d_v=d_v, dropout=0.0, bias=False),
+            CrossAttention(width, n_heads, d_k=d_k, d_v=d_v, dropout=0.0, bias=False),
+            FeedForward(width, d_ff, activation=activation, dropout=0.0, bias=False),
+        ]
+    )
+    sizes = {"to_qkv": [6, 6, 10], "to_kv": [6, 10], "to_hidden": [d_ff, d_ff] if swiglu else [d_ff]}
+    cut = {name: sizes.get(name.split(".")[1], [len(weight)]) for name, weight in joint.named_parameters()}
+    apart = {
+        name: [nn.Parameter(part.clone()) for part in weight.detach().split(cut[name])]
+        for name, weight in joint.named_parameters()
+    }
+    assert sum(map(len, apart.values())) == 3 + 1 + 2 + 1 + 1 + (2 if swiglu else 1) + 1
+    ours = build_optimizer(joint, OptimizerConfig(name="muon", weight_decay=0.1))
+    theirs = torch.optim.Muon(
+        [part for parts in apart.values() for part in parts], weight_decay=0.1, adjust_lr_fn="match_rms_adamw"
+    )
+    for n in range(3):
+        for name, weight in joint.named_parameters():
+            weight.grad = torch.randn_like(weight)
+            for part, gradient in zip(apart[name], weight.grad.split(cut[name]), strict=True):
+                part.grad = gradient.clone()
+        for optimizer in (ours, theirs):
+            set_lr(optimizer, 0.1 / (n + 1))
+            optimizer.step()
+    for name, weight in joint.named_parameters():
+        assert torch.equal(weight, torch.cat(apart[name])), name
+
+
+def classifier() -> Classifier:
+    torch.manual_seed(1)
+    return Classifier(replace(MODEL, name="classifier"), vocab_size=9, pad_id=0, n_classes=2)
+
+
+def test_muon_leaves_the_output_layer_of_a_classifier_to_adamw() -> None:
+    model = classifier()
+    by_muon, *by_adamw = build_optimizer(model, OptimizerConfig(name="muon")).param_groups
+    assert not any(parameter is model.to_classes.weight for parameter in by_muon["params"])
+    assert any(parameter is model.to_classes.weight for group in by_adamw for parameter in group["params"])
+
+
+class Counting(torch.optim.Optimizer):
+    """Descends along the sign, and remembers plain numbers, a whole number and one row or column of each matrix."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"lr": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state["n"] = state.get("n", 0) + 1
+                state["decay"] = 0.5 * state.get("decay", 1.0) + parameter.grad.abs().mean().item()
+                state["count"] = state.get("count", torch.zeros((), dtype=torch.int64)) + 1
+                state["nothing"] = None
+                if parameter.dim() == 2:
+                    state["row"] = state.get("row", 0) + parameter.grad.mean(0, keepdim=True)
+                parameter.sub_(parameter.grad.sign() * group["lr"] * state["decay"] / state["n"] ** 0.5)
+
+
+ELSEWHERE: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "sgd": torch.optim.SGD,  # which remembers nothing
+    "momentum": lambda parameters: torch.optim.SGD(parameters, momentum=0.9, nesterov=True, lr=0.1),
+    "rmsprop": lambda parameters: torch.optim.RMSprop(parameters, momentum=0.5, centered=True),
+    "adafactor": torch.optim.Adafactor,
+    "nadam": torch.optim.NAdam,
+    "counting": Counting,
+}
+
+
+@pytest.fixture(params=ELSEWHERE)
+def registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an optimizer that somebody else has registered."""
+    make = ELSEWHERE[request.param]
+    kind = OptimizerKind(lambda model, config: make(model.parameters()))
+    monkeypatch.setitem(OPTIMIZERS._entries, "theirs", kind)
+    return "theirs"
+
+
+@pytest.mark.parametrize("registered", ["sgd", "counting"], indirect=True)
+def test_A16_a_run_with_any_registered_optimizer_resumes_to_the_last_bit(tmp_path: Path, registered: str) -> None:
+    settings = config(optimizer=registered, max_steps=4, save_every=2, eval_every=4)
+    run(tmp_path / "unbroken", settings)
+    run_until(3, tmp_path / "stopped", settings)
+    run(tmp_path / "stopped", settings)
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+    for file in ("model.safetensors", "checkpoints/step-00000004/optimizer.safetensors"):
+        assert sha256(tmp_path / "stopped" / file) == sha256(tmp_path / "unbroken" / file)
+
+
+def test_what_any_registered_optimizer_remembers_comes_back_to_the_last_bit(registered: str) -> None:
+    model, copy, settings = toy(), toy(seed=9), OptimizerConfig(name=registered)
+    optimizer, restored = build_optimizer(model, settings), build_optimizer(copy, settings)
+    for n in (1, 2):
+        step(model, optimizer, seed=n)
+    copy.load_state_dict(model.state_dict())
+    load_optimizer_tensors(
+        restored, copy.named_parameters(), optimizer_tensors(optimizer, model.named_parameters(), PLAIN), PLAIN
+    )
+    for subject, one in ((model, optimizer), (copy, restored)):
+        step(subject, one, seed=3)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("registered", ["momentum", "counting"], indirect=True)
+def test_B11_any_registered_optimizer_learns_nothing_from_a_loss_that_is_not_finite(
+    monkeypatch: pytest.MonkeyPatch, registered: str
+) -> None:
+    break_loss(monkeypatch, lambda step: step == 2)
+    first, second, third = states(config(optimizer=registered), 3)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], third[name]) for name in first)
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-9])
+def test_to_begin_remembering_changes_no_weight_and_no_rate(eps: float) -> None:
+    model = toy()
+    optimizer = build_optimizer(model, OptimizerConfig(name="adamw", eps=eps, weight_decay=0.5))
+    set_lr(optimizer, 0.1)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    allocate_state(optimizer)
+    assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.1]
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_checkpoint_of_an_optimizer_without_state_is_not_adams() -> None:
+    model = toy()
+    with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/bias': nothing, but this model asks for"):
+        load_optimizer_tensors(build_optimizer(model, OptimizerConfig()), model.named_parameters(), {}, PLAIN)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+@pytest.mark.parametrize("at", [1, 3])
+def test_B11_an_update_without_a_finite_loss_changes_no_bit(
+    monkeypatch: pytest.MonkeyPatch, name: str, at: int
+) -> None:
+    break_loss(monkeypatch, lambda step: step == at)
+    settings = replace(config(), optimizer=OptimizerConfig(name=name, weight_decay=0.1))
+    found = states(settings, 4)
+    after = found[at - 1]
+    if at == 1:
+        weights = Trainer(settings, tokenizers(), CPU).model.state_dict()
+        expected = {key: weights[key] if key in weights else torch.zeros_like(value) for key, value in after.items()}
+    else:
+        expected = found[at - 2]
+    assert all(torch.equal(value, expected[key]) for key, value in after.items())
+    assert not any(torch.equal(found[at][key], after[key]) for key in after if key.startswith(("exp_avg/", "momentum")))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+def test_a_gradient_scaler_skips_a_step_that_overflows_and_scales_less(name: str) -> None:
+    model, scaler = nn.Linear(3, 2), torch.amp.GradScaler("cpu", init_scale=4.0)
+    optimizer = build_optimizer(model, OptimizerConfig(name=name))
+    kept = []
+    for value in (1.0, math.inf, 1.0):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.full((1, 3), value)).sum()).backward()
+        scaler.unscale_(optimizer)
+        set_lr(optimizer, 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+        tensors = {**model.state_dict(), **optimizer_tensors(optimizer, model.named_parameters(), PLAIN)}
+        kept.append(({key: tensor.clone() for key, tensor in tensors.items()}, scaler.get_scale()))
+    (first, _), (second, scale), (third, _) = kept
+    assert scale == 2.0
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(second["weight"], third["weight"])
+
+
+@pytest.mark.parametrize("name", [slow("adamw"), "muon"])
+def test_A16_a_run_with_another_optimizer_resumes_to_the_last_bit(tmp_path: Path, name: str) -> None:
+    settings = replace(config(max_steps=6), optimizer=OptimizerConfig(name=name, weight_decay=0.1))
+    run(tmp_path / "unbroken", settings)
+    run_until(4, tmp_path / "stopped", settings)
+    run(tmp_path / "stopped", settings)
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+    for file in ("model.safetensors", "checkpoints/step-00000006/optimizer.safetensors"):
+        assert sha256(tmp_path / "stopped" / file) == sha256(tmp_path / "unbroken" / file)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS.names())
+def test_restored_state_continues_to_the_last_bit(name: str) -> None:
+    model, config = toy(), OptimizerConfig(name=name, weight_decay=0.1)
+    optimizer = build_optimizer(model, config)
+    step(model, optimizer, seed=1)
+    copy = toy(seed=9)
+    copy.load_state_dict(model.state_dict())
+    restored = build_optimizer(copy, config)
+    load_optimizer_tensors(
+        restored, copy.named_parameters(), optimizer_tensors(optimizer, model.named_parameters(), PLAIN), PLAIN
+    )
+    step(model, optimizer, seed=2)
+    step(copy, restored, seed=2)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), copy.parameters(), strict=True))
+
+
+def test_state_of_another_model_is_refused() -> None:
+    model, wider = toy(), toy(width=5)
+    optimizer = build_optimizer(wider, OptimizerConfig())
+    step(wider, optimizer)
+    tensors = optimizer_tensors(optimizer, wider.named_parameters(), PLAIN)
+    other = build_optimizer(model, OptimizerConfig())
+    with pytest.raises(
+        CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 5\] of float64, but .* \[2, 3\]"
+    ):
+        load_optimizer_tensors(other, model.named_parameters(), tensors, PLAIN)
+
+
+def test_state_of_another_optimizer_is_refused() -> None:
+    model = toy()
+    optimizer = build_optimizer(model, OptimizerConfig())
+    step(model, optimizer)
+    tensors = optimizer_tensors(optimizer, model.named_parameters(), PLAIN)
+    with pytest.raises(CheckpointError, match=r"optimizer state 'exp_avg/weight': \[2, 3\] of float64, but .* nothing"):
+        load_optimizer_tensors(
+            build_optimizer(model, OptimizerConfig(name="muon")), model.named_parameters(), tensors, PLAIN
+        )
