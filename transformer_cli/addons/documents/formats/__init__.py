@@ -1,4 +1,4 @@
-"""The formats of documents: those of this add-on, and those of plugins (see `register`)."""
+"""The formats of documents: what one is, and all that are registered; those of this add-on are a module each."""
 
 import re
 from collections.abc import Callable
