@@ -35,11 +35,14 @@ def parse(text):
     return builder.document()
 '''
 PROGRAM = '''
-"""A program whose models are ours behind four bytes."""
+"""A program whose models are ours behind four bytes, and before some more."""
+
+from dataclasses import dataclass
 
 from transformer_cli.addons.interop.foreign import Imported
 from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS, Exporter
 from transformer_cli.addons.interop.verify import CPU, log_probs, search
+from transformer_cli.config.fields import key
 from transformer_cli.models.file import read_model, write_model
 
 MAGIC = b"MINE"
@@ -57,21 +60,26 @@ class Program:
         return log_probs(self.model, sources, targets, self.tokenizers)
 
 
+@dataclass
+class Padding:
+    padding: int = key(0, "Bytes behind the model.", low=0, high=8)
+    byte: str = key(" ", "What they are.", choices=(" ", "-"))
+
+
+@EXPORTERS.register("mine", options=Padding)
 class Mine(Exporter):
     program = "Mine, a program"
     packages = ("numpy",)
 
     def write(self, model, folder, config):
         write_model(folder / "plain", model)
-        (folder / "mine.bin").write_bytes(MAGIC + (folder / "plain").read_bytes())
+        padding = config.options["padding"] * config.options["byte"].encode()
+        (folder / "mine.bin").write_bytes(MAGIC + (folder / "plain").read_bytes() + padding)
         (folder / "plain").unlink()
         return Program(model)
 
     def usage(self, facts, is_packed):
         return "`mine TEXT`"
-
-
-EXPORTERS.register("mine")(Mine())
 
 
 def file_of(path):
@@ -127,6 +135,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     registries: list[Registry[Any]] = [DOCUMENT_FORMATS, IMPORTERS, EXPORTERS, ENGINES]
     for registry in registries:
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+        monkeypatch.setattr(registry, "_options", dict(registry._options))
     monkeypatch.setattr("transformer_cli.plugins._loaded", [])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.safetensors").write_bytes((FOLDER / "joint-pre.safetensors").read_bytes())
@@ -197,6 +206,23 @@ def test_a_plugin_adds_an_exporter_and_an_importer(folder: Path) -> None:
     )
     assert (theirs.code, theirs.out) == (0, ours.out), theirs.err
     assert b"m.mine: imported once" in theirs.err
+
+
+def test_the_settings_of_an_exporter_are_listed_checked_and_given_to_it(folder: Path) -> None:
+    (folder / "padded_program.py").write_text(PROGRAM, encoding="utf-8")
+    export = ["export", "mine", "--checkpoint", "model.safetensors", "--output", "out", "--plugin", "padded_program"]
+    listed = run(["export", "--keys", "options.", "--plugin", "padded_program"], folder)
+    assert b"options.padding: int, 0 to 8, default 0\n    Bytes behind the model.\n" in listed.out
+    for wrong, says in (
+        ("options.paddin=2", "options.paddin: unknown key; did you mean `options.padding`?"),
+        ("options.padding=9", "options.padding=9: out of range"),
+        ("options.padding=many", "options.padding: "),
+    ):
+        refused([*export, wrong], folder, code=2, says=[says])
+    refused([*export[:1], "onnx", *export[2:], "options.padding=2"], folder, code=2, says=["options.padding: exporter"])
+    ran = run([*export, "options.padding=3", "options.byte=-"], folder)
+    assert ran.code == 0, ran.err
+    assert (folder / "out" / "mine.bin").read_bytes().endswith(b"---")
 
 
 def test_a_plugin_adds_an_engine(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields, make_dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from transformer_cli.config.fields import Affects, KeyInfo, check_ranges, key_infos
@@ -26,8 +27,10 @@ def checked_options(registry: Registry[Any], name: str, given: Mapping[str, Any]
         _refuse_no_text(f"{key}.{name}", given.get(name), kind)
     from transformer_cli.config.compose import from_plain  # and Hydra, which `--keys` does not need
 
-    group, leaf = key.split(".")
-    made = getattr(getattr(from_plain(_nested(schema, group, leaf), {group: {leaf: given}}), group), leaf)
+    plain: Mapping[str, Any] = given
+    for name in reversed(key.split(".")):
+        plain = {name: plain}
+    made = attrgetter(key)(from_plain(_nested(schema, key), plain))
     check_ranges(made, key)
     return {field.name: getattr(made, field.name) for field in fields(schema)}
 
@@ -71,6 +74,8 @@ def _refuse_no_text(key: str, value: Any, kind: Any) -> None:
 
 
 @cache
-def _nested(schema: type, group: str, leaf: str) -> type:
+def _nested(schema: type, key: str) -> type:
     """A config that has `schema` where the config of a command has it, so that errors name the whole key."""
-    return make_dataclass("Config", [(group, make_dataclass(group, [(leaf, schema)]))])
+    for name in reversed(key.split(".")):
+        schema = make_dataclass("Config", [(name, schema)])
+    return schema

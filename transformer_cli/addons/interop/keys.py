@@ -55,6 +55,7 @@ class ExportConfig:
         None, "Name of the source language; unset: by its code. argos only.", flag="--from-name"
     )
     to_name: str | None = key(None, "Name of the target language; unset: by its code. argos only.", flag="--to-name")
+    options: dict[str, Any] = key({}, "Settings of an exporter that a plugin registers.", entry="format")
     plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:

@@ -1,18 +1,15 @@
-"""What this add-on brings."""
+"""What this add-on brings; each exporter and importer is registered by its own module."""
 
 from pathlib import Path
 
-from transformer_cli.addons.interop.exporters.argos import Argos
-from transformer_cli.addons.interop.exporters.ctranslate2 import CTranslate2Exporter
-from transformer_cli.addons.interop.exporters.huggingface import HuggingFaceExporter
-from transformer_cli.addons.interop.exporters.marian import MarianExporter
-from transformer_cli.addons.interop.exporters.onnx import ONNX
+from transformer_cli.addons.interop import exporters, importers
 from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
-from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS, Importer
 from transformer_cli.command import Command, register
 from transformer_cli.config.shared import ENGINES
 from transformer_cli.decoding.engines import EngineKind
 from transformer_cli.models.registries import CARDS, DESCRIBERS, FOREIGN_MODELS, Card, Described
+
+__all__ = ["exporters", "importers"]
 
 
 def _export(config: ExportConfig) -> None:
@@ -82,47 +79,3 @@ def foreign_model_file(path: Path) -> Path | None:
     from transformer_cli.addons.interop import kept_imports
 
     return kept_imports.imported_file(path)
-
-
-EXPORTERS.register("ctranslate2")(CTranslate2Exporter())
-EXPORTERS.register("huggingface")(HuggingFaceExporter())
-EXPORTERS.register("onnx")(ONNX())
-EXPORTERS.register("argos")(Argos())
-EXPORTERS.register("marian")(MarianExporter())
-
-
-@IMPORTERS.register("hf")
-def hf() -> Importer:
-    """A folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100."""
-    from transformer_cli.addons.interop import huggingface_reader, m2m100
-
-    return huggingface_reader.HuggingFaceReader({**huggingface_reader.ARCHITECTURES, "m2m_100": m2m100.M2M100})
-
-
-@IMPORTERS.register("marian")
-def marian() -> Importer:
-    from transformer_cli.addons.interop import marian_reader
-
-    return marian_reader.Marian()
-
-
-@IMPORTERS.register("fairseq")
-def fairseq() -> Importer:
-    from transformer_cli.addons.interop.fairseq import FairseqReader
-
-    return FairseqReader()
-
-
-@IMPORTERS.register("opennmt")
-def opennmt() -> Importer:
-    from transformer_cli.addons.interop.opennmt import OpenNMTReader
-
-    return OpenNMTReader()
-
-
-@IMPORTERS.register("ctranslate2")
-def ctranslate2_folder() -> Importer:
-    """A folder of CTranslate2, or an unpacked package of Argos Translate."""
-    from transformer_cli.addons.interop.ctranslate2_reader import CTranslate2Reader
-
-    return CTranslate2Reader()

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from transformer_cli.registry import Registry
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry, place_of
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.foreign import Imported, ReadOptions
@@ -47,7 +48,10 @@ class Exporter:
         return None
 
     def write(self, model: "ModelFile", folder: Path, config: Any) -> "Program":
-        """Write into an empty folder, and load it as a user would; `config` is the ExportConfig."""
+        """Write into an empty folder, and load it as a user would.
+
+        `config` is the ExportConfig; its `options` has all settings of the dataclass that the exporter registered.
+        """
         raise NotImplementedError
 
     @property
@@ -59,8 +63,23 @@ class Exporter:
         return ""
 
 
-IMPORTERS: Registry[Callable[[], Importer]] = Registry("importer")
-EXPORTERS: Registry[Exporter] = Registry("exporter")
+def _importer(name: str, entry: Any) -> Callable[[], Importer]:
+    if not callable(entry):
+        raise ConfigError(
+            f"{place_of(entry)}: an importer is a class with recognises(path) and read(path, options). Correct it"
+        )
+    factory: Callable[[], Importer] = entry
+    return factory
+
+
+def _exporter(name: str, entry: Any) -> Exporter:
+    if isinstance(entry, type) and issubclass(entry, Exporter):
+        return entry()
+    raise ConfigError(f"{place_of(entry)}: an exporter is a subclass of Exporter. Correct it")
+
+
+IMPORTERS: Registry[Callable[[], Importer]] = Registry("importer", adopt=_importer)
+EXPORTERS: Registry[Exporter] = Registry("exporter", adopt=_exporter, options_key="options")
 # Other names that a command line may have for them.
 IMPORT_ALIASES = {"huggingface": "hf", "argos": "ctranslate2"}
 EXPORT_ALIASES = {"hf": "huggingface"}

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.robustness_card import robustness_beside
 from transformer_cli.addons.interop.verify import N_LINES, made_up, verify
 from transformer_cli.config.checks import check_choice
+from transformer_cli.config.options import checked_options
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.decoding.training_text import training_text
@@ -35,6 +37,7 @@ def run(config: ExportConfig) -> None:
         raise ConfigError(f"tfm export: no format given. Name one: {', '.join(names[:-1])} or {names[-1]}")
     check_choice("format", config.format, EXPORTERS.names())  # now that plugins are imported
     config.check_own_keys()
+    options = checked_options(EXPORTERS, config.format, config.options)
     if config.output is None:
         raise ConfigError("--output: not given. Name the folder for the model")
     if isinstance(config.checkpoint, list):
@@ -64,7 +67,7 @@ def run(config: ExportConfig) -> None:
     facts |= {"library": library, "quantization": config.quantization.name, "license": config.license, "test": test}
     facts["robustness"] = robustness_beside(path, facts["model_sha256"])
     with publishing(output, facts, overwrite=config.overwrite, pack=pack) as folder:
-        program = form.write(model, folder, config)
+        program = form.write(model, folder, replace(config, options=options))
         verdict = verify(model, program, lines, is_float32=config.quantization is Quantization.float32)
         facts["verified"] = {"text": whose, **verdict.as_dict()}
         if not verdict.holds:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.addons.interop.registries import Exporter
+from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from transformer_cli.models.file import ModelFile
 
 
+@EXPORTERS.register("argos")
 class Argos(Exporter):
     program = "Argos Translate and LibreTranslate"
     packages = ("ctranslate2",)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.addons.interop.registries import Exporter
+from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
 from transformer_cli.addons.interop.usage import PLAIN_TOKENIZERS, export_tags
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from transformer_cli.models.file import ModelFile
 
 
+@EXPORTERS.register("ctranslate2")
 class CTranslate2Exporter(Exporter):
     program = "CTranslate2"
     packages = ("ctranslate2",)

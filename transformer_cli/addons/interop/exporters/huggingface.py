@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.addons.interop.registries import Exporter
+from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from transformer_cli.models.file import ModelFile
 
 
+@EXPORTERS.register("huggingface")
 class HuggingFaceExporter(Exporter):
     program = "Hugging Face transformers"
     packages = ("transformers",)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.addons.interop.registries import Exporter
+from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
 from transformer_cli.addons.interop.usage import PACKED_TOKENIZERS, PLAIN_TOKENIZERS
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ print(target.decode(found[:-1]))
 """
 
 
+@EXPORTERS.register("onnx")
 class ONNX(Exporter):
     program = "ONNX"
     packages = ("onnxruntime", "onnx")
