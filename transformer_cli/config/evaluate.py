@@ -18,9 +18,10 @@ _METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
 
 
 # Keys of `tfm evaluate` without a meaning for translations that are given.
-OF_A_MODEL = ("checkpoint", "engine", "decode", "save", "tag", "robustness", "robustness_lines")
+OF_A_MODEL = ("checkpoint", "engine", "decode", "save", "tag", "robustness", "robustness_lines", "report")
 
 
+ROBUSTNESS = "robustness"  # the report that has a flag of its own
 ROBUSTNESS_LINES = 500
 
 
@@ -79,6 +80,9 @@ class EvaluateConfig:
         False, "Also translate perturbed source lines: capitals, typos, emoji, placeholders, ….", flag="--robustness"
     )
     robustness_lines: int = key(ROBUSTNESS_LINES, "Source lines that are perturbed, drawn by the seed.", low=1)
+    report: list[str] = key(
+        [], "Reports beside the scores, by name: robustness, or one that a plugin registers.", flag="--report"
+    )
     json: bool = key(False, "Print JSON.", flag="--json")
     engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
@@ -112,8 +116,13 @@ class EvaluateConfig:
             )
         if self.hypotheses is None and self.source is None and self.reference is not None:
             raise ConfigError("--source: not given, but --reference is. A score needs a text and its translation")
-        if self.robustness_lines != ROBUSTNESS_LINES and not self.robustness:
+        if self.robustness_lines != ROBUSTNESS_LINES and ROBUSTNESS not in self.reports:
             raise ConfigError(f"robustness_lines={self.robustness_lines}: nothing is perturbed. Add --robustness")
+
+    @property
+    def reports(self) -> list[str]:
+        """The names of the reports beside the scores, each once."""
+        return list(dict.fromkeys([*([ROBUSTNESS] if self.robustness else []), *self.report]))
 
     @property
     def hypothesis_files(self) -> list[str]:
@@ -160,8 +169,9 @@ class EvaluateConfig:
             raise ConfigError(f"--sentence-scores {self.sentence_scores}: for translations; {why}. Leave it out")
         if self.test_set:
             raise ConfigError(f"--test-set {','.join(self.test_set)}: for translations; {why}. Leave it out")
-        if self.robustness:
-            raise ConfigError(f"--robustness: for translations; {why}. Leave it out")
+        for name in self.reports:
+            flag = "--robustness" if name == ROBUSTNESS and self.robustness else f"--report {name}"
+            raise ConfigError(f"{flag}: for translations; {why}. Leave it out")
 
     def refuse_given(self, keys: Iterable[str]) -> None:
         """Raise ConfigError for a key of the model or its search, among those given, where there is no model."""

@@ -1,17 +1,35 @@
-"""Reports that `tfm evaluate` can add to the scores of a test set: add-ons register them."""
+"""Reports that `tfm evaluate` can add to the scores of a test set: add-ons and plugins register them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from transformer_cli.registry import Registry
+from transformer_cli.config.checks import check_choice
+from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.registry import Registry, check_callable, guarded
+
+if TYPE_CHECKING:
+    from transformer_cli.decoding.translator import Translator
+    from transformer_cli.evaluation.test_sets import TestSet
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """What a report is about: a test set, its translations, and the translator that has made them."""
+
+    translator: "Translator"
+    test: "TestSet"
+    hypotheses: list[str]
+    languages: tuple[str, str]  # of the lines and of their translations
+    config: EvaluateConfig
 
 
 class ExtraReport(Protocol):
     """What was measured beside the scores."""
 
     def as_dict(self) -> dict[str, object]:
-        """The report for `json.dumps`."""
+        """The report for `json.dumps`, under its name."""
 
     def lines(self) -> list[str]:
         """The report for people."""
@@ -19,10 +37,29 @@ class ExtraReport(Protocol):
     def keep(self, run_dir: Path, provenance: Mapping[str, object]) -> None:
         """Write it beside the model of a run that was just trained, and log it in a few lines.
 
-        `provenance` names the test set, the search and the SHA-256 of the model's file.
+        `provenance` names the test set, the search and the SHA-256 of the model's file. `tfm train` calls it, and of
+        the report `robustness` alone.
         """
 
 
-# Measures it, of a translator, a test set and its translations; None, with a warning, where there is nothing to say.
-# Keyword arguments: the languages of both sides, and how many lines are drawn by which seed.
-EXTRA_REPORTS: Registry[Callable[..., ExtraReport | None]] = Registry("extra report")
+# None, with a warning, where there is nothing to say.
+Measure = Callable[[ReportRequest], ExtraReport | None]
+
+
+def _adopted(name: str, entry: Any) -> Measure:
+    check_callable(entry, what="an extra report", arguments="request")
+    return guarded(entry, _fault)
+
+
+def _fault(report: Any, request: ReportRequest) -> str | None:
+    lacks = [method for method in ("as_dict", "lines") if not callable(getattr(report, method, None))]
+    return f"{report!r:.80}, which has no {' and no '.join(lacks)}" if report is not None and lacks else None
+
+
+EXTRA_REPORTS: Registry[Measure] = Registry("extra report", adopt=_adopted)
+
+
+def check_reports(names: Sequence[str]) -> None:
+    """Raise ConfigError for a name that is not registered."""
+    for name in names:
+        check_choice("report", name, EXTRA_REPORTS.names())

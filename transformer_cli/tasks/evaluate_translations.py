@@ -24,7 +24,7 @@ from transformer_cli.decoding.opening import Opened
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
-from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport
+from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport, ReportRequest
 from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.model_test_sets import test_sets, warn_of_other_language, warn_of_training_text
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
@@ -199,16 +199,9 @@ def evaluate_set(
         test.name, len(hypotheses), saved_as.file if saved_as else None, names, search, hashes, sentences
     )
     languages = settings_of("").source_lang, settings_of("").target_lang
-    settings = {"languages": languages, "n_lines": config.robustness_lines, "seed": config.seed}
-    extra = {
-        name: partial(EXTRA_REPORTS[name], translator, test, hypotheses, **settings) for name in extra_reports(config)
-    }
+    request = ReportRequest(translator, test, hypotheses, languages, config)
+    extra = {name: partial(EXTRA_REPORTS[name], request) for name in config.reports}
     return Evaluated(Report(results, provenance), hypotheses, extra)
-
-
-def extra_reports(config: EvaluateConfig) -> list[str]:
-    """The other reports that are asked for."""
-    return ["robustness"] if config.robustness else []
 
 
 def _show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in: Path | None = None) -> None:

@@ -18,7 +18,9 @@ def test_each_module_registers_the_entry_of_its_name(package: ModuleType, regist
     assert {name for name, entry in registry.items() if is_ours(entry)} == modules
 
 
-@pytest.mark.parametrize(("registry", "says"), [(EXPORTERS, "an exporter is a subclass"), (IMPORTERS, "an importer is")])
+@pytest.mark.parametrize(
+    ("registry", "says"), [(EXPORTERS, "an exporter is a subclass"), (IMPORTERS, "an importer is")]
+)
 @pytest.mark.parametrize("entry", [3, None, "marian"])
 def test_what_is_no_entry_is_refused_with_what_is_wanted(registry: Registry[Any], says: str, entry: Any) -> None:
     with pytest.raises(ConfigError, match=says):

@@ -1,12 +1,17 @@
 """What this add-on registers."""
 
-from typing import Any
-
-from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport
+from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport, ReportRequest
 
 
 @EXTRA_REPORTS.register("robustness")
-def robustness(*args: Any, **settings: Any) -> ExtraReport | None:
+def robustness(request: ReportRequest) -> ExtraReport | None:
     from transformer_cli.addons.robustness.evaluate_robustness import measure_robustness
 
-    return measure_robustness(*args, **settings)
+    return measure_robustness(
+        request.translator,
+        request.test,
+        request.hypotheses,
+        languages=request.languages,
+        n_lines=request.config.robustness_lines,
+        seed=request.config.seed,
+    )

@@ -8,13 +8,10 @@ from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.named_sets import LISTED
 from transformer_cli.errors import DataError, EnvironmentFault
-from transformer_cli.evaluation.report import (
-    print_sets,
-)
+from transformer_cli.evaluation.extra_reports import check_reports
+from transformer_cli.evaluation.report import print_sets
 from transformer_cli.evaluation.sentence_scores import check_sentence_scores
-from transformer_cli.evaluation.test_sets import (
-    listed_sets,
-)
+from transformer_cli.evaluation.test_sets import listed_sets
 from transformer_cli.evaluation.translation import check_metrics
 from transformer_cli.logs import LOGGER
 
@@ -27,6 +24,7 @@ def run(config: EvaluateConfig) -> None:
         print_sets(listed_sets(config.languages), as_json=config.json)
         return
     check_metrics(config.metrics)
+    check_reports(config.reports)
     check_sentence_scores(config)
     if config.hypothesis_files:
         hypotheses = [read_hypotheses(Path(file)) for file in config.hypothesis_files]

@@ -1,0 +1,97 @@
+"""A report that a plugin registers is asked for by its name, and stands beside the scores of `tfm evaluate`."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.golden.make import FOLDER
+from tests.support.contract import refused, run
+from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS
+
+LENGTHS = '''
+from dataclasses import dataclass
+
+from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS
+
+
+@dataclass
+class Lengths:
+    seed: int
+    words: list[int]
+
+    def as_dict(self):
+        return {"seed": self.seed, "words": self.words}
+
+    def lines(self):
+        return [f"{sum(self.words)} words, seed {self.seed}"]
+
+
+@EXTRA_REPORTS.register("lengths")
+def lengths(request):
+    """The words of each translation; nothing is said of one line."""
+    if len(request.hypotheses) > 1:
+        return Lengths(request.config.seed, [len(line.split()) for line in request.hypotheses])
+
+
+@EXTRA_REPORTS.register("silent")
+def silent(request):
+    return "5 words"
+'''
+SCORE = ["evaluate", "--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
+SCORE += ["--source", "t.en", "--reference", "t.en", "metrics=[bleu]"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    EXTRA_REPORTS.names()
+    monkeypatch.setattr(EXTRA_REPORTS, "_entries", dict(EXTRA_REPORTS._entries))
+    monkeypatch.setattr("transformer_cli.plugins._loaded", [])
+    monkeypatch.delitem(sys.modules, "lengths_report", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lengths_report.py").write_text(LENGTHS, encoding="utf-8")
+    (tmp_path / "model.safetensors").write_bytes((FOLDER / "joint-pre.safetensors").read_bytes())
+    (tmp_path / "t.en").write_text("the cat\nmilk\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_a_report_of_a_plugin_is_printed_behind_the_scores_and_is_in_the_json(folder: Path) -> None:
+    alone = run(SCORE, folder)
+    asked = [*SCORE, "--plugin", "lengths_report", "--report", "lengths", "seed=7"]
+    as_json = run([*asked, "--json"], folder)
+    assert as_json.code == 0, as_json.err
+    found = json.loads(as_json.out)["lengths"]
+    assert found["seed"] == 7
+    assert len(found["words"]) == 2
+    ran = run(asked, folder)
+    assert ran.out.startswith(alone.out.split(b"\n")[0])
+    assert ran.out.endswith(f"\n{sum(found['words'])} words, seed 7\n".encode())
+
+
+def test_several_reports_are_asked_for_and_one_has_a_flag_of_its_own(folder: Path) -> None:
+    asked = [*SCORE, "--plugin", "lengths_report", "robustness_lines=1", "--json"]
+    both = run([*asked, "--report", "lengths", "--report", "robustness"], folder)
+    assert both.code == 0, both.err
+    assert {"lengths", "robustness"} <= json.loads(both.out).keys()
+    by_flag = json.loads(run([*asked, "report=[lengths]", "--robustness"], folder).out)
+    assert by_flag == json.loads(both.out)
+    (folder / "t.en").write_text("milk\n", encoding="utf-8")
+    assert "lengths" not in json.loads(run([*asked, "--report", "lengths", "--robustness"], folder).out)
+
+
+def test_an_unknown_report_is_refused_with_the_choices_before_anything_is_translated(folder: Path) -> None:
+    says = ["report=length: unknown; did you mean `lengths`? Choose lengths, robustness, silent"]
+    refused([*SCORE, "--report", "lengths"], folder, code=2, says=["report=lengths: unknown. Choose robustness"])
+    refused([*SCORE, "--plugin", "lengths_report", "--report", "length"], folder, code=2, says=says)
+    given = ["evaluate", "--hypotheses", "t.en", "--reference", "t.en", "--report", "robustness"]
+    refused(given, folder, code=2, says=["report: for a model that translates"])
+
+
+def test_what_is_no_report_is_named_with_its_place(folder: Path) -> None:
+    ran = run([*SCORE, "--plugin", "lengths_report", "--report", "silent"], folder)
+    assert ran.code == 2
+    assert (
+        b"plugin lengths_report (lengths_report.py:26): returned '5 words', which has no as_dict and no lines"
+        in ran.err
+    )
