@@ -66,10 +66,10 @@ def launch(
     message and an exit status. Raises ElsewhereError with those of the first job that failed, Stopped if a signal has
     ended one.
     """
-    arguments = hydra_arguments(command, overrides, user_dir)
     # Of several for one key the last holds.
     parsed = list({one.key_or_group: one for one in map(parse_override, overrides)}.values())
-    _check_combinations(command, parsed, user_dir, flags)
+    _check_combinations(command, parsed, user_dir, flags)  # which loads the plugins, on whose tasks recipes depend
+    arguments = hydra_arguments(command, overrides, user_dir)
     own_dir = next((home_followed(value_of(one)) for one in parsed if one.key_or_group == SWEEP_DIR), None)
     fixed = tuple(one.key_or_group for one in parsed if not one.is_sweep_override())
     with _sweep_folder(own_dir) as folder:

@@ -23,12 +23,13 @@ RAISED = (Exception, SystemExit)
 _loaded: list[str] = []
 
 
-def load_plugins(names: Iterable[str]) -> None:
-    """Import each module, from Python's path or the working folder. Raises ConfigError naming it."""
-    for name in names:
-        if name not in _loaded:
-            _import(name)
-            _loaded.append(name)
+def load_plugins(names: Iterable[str]) -> bool:
+    """Import each module, from Python's path or the working folder; whether one was new. Raises ConfigError."""
+    new = [name for name in names if name not in _loaded]
+    for name in new:
+        _import(name)
+        _loaded.append(name)
+    return bool(new)
 
 
 def loaded_plugins() -> list[str]:

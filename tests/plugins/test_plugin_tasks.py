@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.addons.classification.toy_classifier import table
+from tests.support.each import each
 from tests.support.forked import Ran, run
 from tests.toy.run import sentences
 
@@ -61,7 +63,17 @@ class Sorting(Classification):
     model, what = "bag", "a bag of words"
 
 
+class Drafting(Rewriting):
+    recipe = "drafts"
+
+
+class Plain(Rewriting):
+    recipe = None
+
+
 TASKS.register("rewriting")(Rewriting())
+TASKS.register("drafting")(Drafting())
+TASKS.register("plain")(Plain())
 TASKS.register("sorting")(Sorting())
 """
 TRAIN = [
@@ -70,8 +82,8 @@ TRAIN = [
     *("train.tokens_per_update=300", "train.eval_every=2", "train.save_every=2", "train.log_every=1"),
     *("train.robustness_lines=0", "decode=greedy"),
 ]
-PARALLEL = ["data=files", "data.task=rewriting", "data.source_lang=en", "data.target_lang=fr"]
-PARALLEL += ["data.train=[train.en,train.fr]", "data.dev=[dev.en,dev.fr]", "data.test=[dev.en,dev.fr]"]
+CORPUS = ["data=files", "data.source_lang=en", "data.target_lang=fr", "data.train=[train.en,train.fr]"]
+PARALLEL = [*CORPUS, "data.task=rewriting", "data.dev=[dev.en,dev.fr]", "data.test=[dev.en,dev.fr]"]
 LABELLED = ["data=labels", "data.task=sorting", "data.train=train.tsv", "data.dev=dev.tsv", "data.test=dev.tsv"]
 LABELLED += ["model.name=bag"]
 
@@ -91,6 +103,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for language, text in (("en", lines), ("fr", [line.upper() for line in lines])):
             (made / f"{split}.{language}").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
         (made / f"{split}.tsv").write_text(table(n, seed=n), encoding="utf-8")
+    for file, text in (
+        ("recipe/drafts.yaml", "train: {max_steps: 7}"),
+        ("experiment/drafts.yaml", "plugins: [mine]"),
+    ):
+        (made / "own" / file).parent.mkdir(parents=True, exist_ok=True)
+        (made / "own" / file).write_text(f"# @package _global_\n{text}\n", encoding="utf-8")
     return made
 
 
@@ -127,7 +145,43 @@ def test_a_plugin_s_own_model_for_its_own_task_trains_resumes_and_is_evaluated(f
     assert (refused.code, b"this is a bag of words; use `tfm classify`" in refused.err) == (4, True), refused.err
 
 
-def test_a_task_that_is_misspelt_is_refused_with_what_may_be_meant(folder: Path) -> None:
-    ran = run(["train", *PARALLEL, "data.task=rewritin", "--plugin", "mine"], folder)
+@each(
+    "overrides, expected",
+    [
+        ([*CORPUS, "data.task=rewriting"], ("auto", "auto", "transformer")),  # files, as its superclass
+        ([*CORPUS, "data.task=drafting"], (7, 25_000, "transformer")),  # of the folder of --config-dir
+        ([*CORPUS, "data.task=drafting", "experiment=drafts"], (7, 25_000, "transformer")),  # which names its plugin
+        ([*CORPUS, "data.task=drafting", "recipe=files"], ("auto", "auto", "transformer")),
+        ([*CORPUS, "data.task=plain"], (100_000, 25_000, "transformer")),  # none: the defaults of the keys
+        ([*LABELLED, "data.columns=[0,1,2]"], ("auto", 2048, "bag")),  # pairs, of its superclass
+    ],
+)
+def test_a_plugin_s_task_takes_the_recipe_that_it_names(
+    folder: Path, overrides: list[str], expected: tuple[object, ...]
+) -> None:
+    plugin = [] if "experiment=drafts" in overrides else ["--plugin", "mine"]
+    ran = run(["train", *overrides, "--cfg", "--config-dir", "own", *plugin], folder)
+    assert ran.code == 0, ran.err.decode()
+    config = yaml.safe_load(ran.out)
+    train = config["train"]
+    assert (train["max_steps"], train["tokens_per_update"], config["model"]["name"]) == expected
+    assert config["model"]["n_segments"] == (2 if "data.columns=[0,1,2]" in overrides else 1)
+
+
+@each(
+    "arguments, says",
+    [
+        (
+            ["data.task=rewritin"],
+            "data.task=rewritin: unknown; did you mean `rewriting`? (choices: classification, drafting,",
+        ),
+        (["data.task=rewritin"], "Name one of them, or the plugin that brings it with --plugin"),
+        (["data.task=drafting"], "data.task=drafting: its recipe `drafts` is no file of a folder recipe. Name the"),
+    ],
+)
+def test_a_task_that_is_unknown_or_lacks_its_recipe_is_refused_by_its_key(
+    folder: Path, arguments: list[str], says: str
+) -> None:
+    ran = run(["train", *CORPUS, *arguments, "--plugin", "mine"], folder)
     assert ran.code == 2
-    assert b"no task called `rewritin`; did you mean `rewriting`?" in ran.err
+    assert says in ran.err.decode()

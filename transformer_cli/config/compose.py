@@ -53,10 +53,9 @@ def load_config(
     overrides = COMMANDS[command].overrides(overrides, flags or {})
     config = composed(command, overrides, user_dir)
     named = (flags or {}).get("plugins", config.get("plugins"))
-    if isinstance(named, list | ListConfig) and all(
-        isinstance(name, str) for name in named
-    ):  # others are refused below
-        load_plugins(named)  # which may bring a task, by which the config is checked
+    is_list = isinstance(named, list | ListConfig) and all(isinstance(name, str) for name in named)
+    if is_list and load_plugins(named):  # what is no list of names is refused below
+        config = composed(command, overrides, user_dir)  # again, since a plugin's task has a recipe of its own
     checked = to_schema(config, schema_of(command), flags=flags)
     check_ranges(checked)
     refuse_given = getattr(checked, "refuse_given", None)

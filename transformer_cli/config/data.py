@@ -10,6 +10,7 @@ from transformer_cli.config.fields import Affects, check_ranges, key, key_infos
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
 from transformer_cli.config.tasks import TASKS, Task, TextKind
 from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.registry import did_you_mean
 
 
 class TokenizerKind(Enum):
@@ -400,7 +401,12 @@ class DataConfig:
         return TASKS[self.task]
 
     def __post_init__(self) -> None:
-        TASKS.check(self.task)
+        if self.task not in TASKS:
+            near = did_you_mean(self.task, TASKS)
+            raise ConfigError(
+                f"data.task={self.task}: unknown{near} (choices: {', '.join(TASKS.names())}). Name one of them, or the"
+                " plugin that brings it with --plugin"
+            )
         for name in ("name", "source_lang", "target_lang"):
             check_file_name(f"data.{name}", getattr(self, name))
         for name in ("train", "dev", "test", "root"):

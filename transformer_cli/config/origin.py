@@ -131,26 +131,15 @@ class Origins:
 
     line: CommandLine
     files: Sequence[ChosenFile]  # in the order in which they apply
+    values: Mapping[str, Any]  # nested, as `--cfg` prints them
+    refused: str  # why the command would not start with these values; empty: it would
 
     @classmethod
     def of(cls, line: CommandLine) -> "Origins":
         """Raises ConfigError for unknown keys and choices, as the command itself."""
         line = replace(line, overrides=[override_as_written(text, line.command) for text in line.overrides])
-        return cls(line, _files(line))
-
-    @property
-    def values(self) -> Mapping[str, Any]:
-        """Nested, as `--cfg` prints them."""
-        return self._values[0]
-
-    @property
-    def refused(self) -> str:
-        """Why the command would not start with these values; empty: it would."""
-        return self._values[1]
-
-    @cached_property
-    def _values(self) -> tuple[dict[str, Any], str]:
-        return _values(self.line)
+        values, refused = _values(line)  # which loads the plugins, on whose tasks recipes depend
+        return cls(line, _files(line), values, refused)
 
     @cached_property
     def keys(self) -> Mapping[str, KeyHelp]:

@@ -5,21 +5,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.interpolation import refuse_resolvers
 from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.overrides import parse_override
+from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of
 from transformer_cli.errors import ConfigError, quoted
 
-# The recipe for each task, whose numbers are derived from the corpus; the commands that use it where a corpus has no
-# recipe of its own name; and the corpora that are trained with the defaults of the schema instead.
-RECIPE_OF = {
-    "translation": "files",
-    "classification": "labels",
-    "token_classification": "tags",
-    "language_model": "text",
-}
+# The commands that use the recipe of a corpus's task, and the corpora that are trained with the defaults of the schema.
 WITH_RECIPE_BY_TASK = ("train", "doctor", "prepare", "reproduce")
 WITH_FINE_TUNING = ("train", "doctor", "prepare")
 TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")
@@ -50,27 +45,36 @@ def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None
         raise ConfigError(
             f"data={','.join(corpora)}: these take different recipes. Name one with recipe=, or start them one by one"
         )
-    return [f"recipe={recipe}" for recipe in recipes if recipe is not None]
+    return [recipe for recipe in recipes if recipe]
 
 
-def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> str | None:
-    """The recipe for the task of a corpus; None where there is one of its name, and for the paper's corpora."""
-    folders = [folder for folder in (config_dir(), user_dir) if folder is not None]
+def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> str:
+    """The override that chooses the recipe of a corpus's task, or that none is chosen.
+
+    Nothing for the paper's corpora, and where the recipe of the corpus's own name is used.
+    """
     contents = read_chosen_files([("data", corpus)], user_dir).values()
-    has_pairs = _n_columns(overrides, contents) == 3
-    if corpus == "labels" and has_pairs:
-        return "pairs"
-    if corpus in TRAINED_AS_IN_THE_PAPER or corpus in choices_of("recipe", [folder / "recipe" for folder in folders]):
-        return None
-    recipe = RECIPE_OF[_task_of(overrides, contents)]
-    return "pairs" if recipe == "labels" and has_pairs else recipe
+    task = _task_of(overrides, contents)
+    if task is None or corpus in TRAINED_AS_IN_THE_PAPER:
+        return ""
+    recipe = task.recipe_of(_n_columns(overrides, contents))
+    choices = choices_of("recipe", [folder / "recipe" for folder in (config_dir(), user_dir) if folder is not None])
+    if recipe == corpus or (corpus in choices and corpus not in {one.recipe for one in all_tasks()}):
+        return ""
+    if recipe is not None and recipe not in choices:
+        raise ConfigError(
+            f"data.task={task.name}: its recipe `{recipe}` is no file of a folder recipe. Name the folder above it with"
+            f" --config-dir, or another recipe with recipe= (choices: {', '.join(choices)})"
+        )
+    return f"recipe={recipe}" if recipe is not None else "~recipe"
 
 
-def _task_of(overrides: Sequence[str], contents: Iterable[Any]) -> str:
-    """The task of a corpus whose files have these `contents`, by its name; translation, where it names none of ours."""
-    tasks = [text.partition("=")[2] for text in overrides if text.startswith("data.task=")]
-    tasks += [content["task"] for content in contents if isinstance(content, dict) and "task" in content]
-    return tasks[0] if tasks and tasks[0] in RECIPE_OF else "translation"
+def _task_of(overrides: Sequence[str], contents: Iterable[Any]) -> Task | None:
+    """The task of a corpus whose files have these `contents`; None for an unknown one, which is refused later."""
+    names = [text.partition("=")[2] for text in overrides if text.startswith("data.task=")]
+    names += [content["task"] for content in contents if isinstance(content, dict) and "task" in content]
+    name = names[0] if names else DataConfig.task
+    return next((task for task in all_tasks() if task.name == name), None)
 
 
 def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
@@ -87,8 +91,8 @@ def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path |
     if start is None or start.value() is None:
         return []
     corpora = chosen_files(command, overrides)["data"]
-    tasks = {_task_of(overrides, read_chosen_files([corpus], user_dir).values()) for corpus in corpora}
-    return ["fine_tuning=default"] if tasks <= {"translation", "language_model"} else []
+    tasks = [_task_of(overrides, read_chosen_files([corpus], user_dir).values()) for corpus in corpora]
+    return ["fine_tuning=default"] if all(task is not None and not task.has_labels for task in tasks) else []
 
 
 def _n_columns(overrides: Sequence[str], contents: Iterable[Any]) -> int:

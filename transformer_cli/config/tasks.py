@@ -44,6 +44,12 @@ class Task:
     unit: ClassVar[str] = "tokens"  # that has one target
     most_epochs: ClassVar[int] = 50
     fewest_updates: ClassVar[int] = 1000
+    # The file of a folder recipe/ for a corpus without one of its own name; None: the defaults of the keys.
+    recipe: ClassVar[str | None] = "files"
+
+    def recipe_of(self, n_columns: int) -> str | None:
+        """The recipe for a corpus of which `n_columns` are selected, 0 if that is not said."""
+        return self.recipe
 
     @property
     def translates(self) -> bool:

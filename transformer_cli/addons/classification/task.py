@@ -15,6 +15,10 @@ class Classification(Task):
     also_from = ("transformer",)
     metric, unit = ACCURACY, "sentences"
     most_epochs, fewest_updates = 12, 300
+    recipe = "labels"
+
+    def recipe_of(self, n_columns: int) -> str | None:
+        return "pairs" if self.recipe == "labels" and n_columns == 3 else self.recipe
 
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.addons.classification.validator import ClassValidator

@@ -15,6 +15,7 @@ class LanguageModelling(Task):
     text, model, what, command = TextKind.plain, "decoder", "a language model", "generate"
     metric = NLL
     most_epochs, fewest_updates = 10, 1000
+    recipe = "text"
 
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.addons.language_models.validator import LanguageModelValidator

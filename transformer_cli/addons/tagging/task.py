@@ -15,6 +15,7 @@ class Tagging(Task):
     also_from = ("transformer", "classifier")
     metric, counted, unit = ACCURACY, "words", "words"
     most_epochs, fewest_updates = 20, 500
+    recipe = "tags"
 
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.addons.tagging.validator import TagValidator
