@@ -29,6 +29,7 @@ from tests.toy.translator import (
     toy_tokenizer,
     translator_of,
 )
+from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Pooling, Positions, Tying
 from transformer_cli.config.train import OptimizerConfig, Precision, TrainConfig
@@ -38,7 +39,7 @@ from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search.request import SYNC_INTERVAL
-from transformer_cli.inference.incremental import IncrementalDecoder, LanguageModelDecoder, incremental_decoder
+from transformer_cli.inference.incremental import IncrementalDecoder, incremental_decoder
 from transformer_cli.models.ensemble import Ensemble
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training import trainer as trainer_module

@@ -60,6 +60,16 @@ class Task:
         """Whether an encoder alone is trained, with labels for its targets."""
         return self.text in (TextKind.labelled_lines, TextKind.labelled_words)
 
+    @property
+    def has_source(self) -> bool:
+        """Whether there is a text that the targets are made from."""
+        return self.text is not TextKind.plain
+
+    @property
+    def stacks(self) -> list[str]:
+        """Which of the two stacks of layers its models have."""
+        return [side for side, has in (("encoder", self.has_source), ("decoder", not self.has_labels)) if has]
+
     def validator(self, config: Any, prepared: Any, device: Any) -> Any:
         """The `training.validation.Validator` of a run."""
         raise self._lacks("validator")

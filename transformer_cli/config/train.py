@@ -10,7 +10,7 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, Affects, check_ranges, key
 from transformer_cli.config.model import ModelConfig, Positions, Tying
-from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, Task, TextKind, all_tasks
+from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, Task, all_tasks
 from transformer_cli.errors import ConfigError
 
 # Which key gives the height of each built-in schedule, as it is registered: checked here before torch is imported.
@@ -482,16 +482,15 @@ class TrainConfig:
                 f"train.metrics=[{','.join(self.train.metrics)}]: data.task={task.name} has no translations."
                 " Leave it out"
             )
-        if task.text is TextKind.plain and self.data.subword_dropout:
+        if not task.has_source and self.data.subword_dropout:
             raise ConfigError(
                 f"data.subword_dropout={self.data.subword_dropout}: not for data.task={task.name}. Leave it out"
             )
-        for side, share, has_none in (
-            ("source", self.train.source_word_dropout, task.text is TextKind.plain),
-            ("target", self.train.target_word_dropout, task.has_labels),
+        for side, share, what in (
+            ("source", self.train.source_word_dropout, "encoder"),
+            ("target", self.train.target_word_dropout, "decoder"),
         ):
-            if share and has_none:
-                what = "encoder" if side == "source" else "decoder"
+            if share and what not in task.stacks:
                 raise ConfigError(
                     f"train.{side}_word_dropout={share:g}: data.task={task.name} has no {what}. Leave it out"
                 )
@@ -519,11 +518,8 @@ class TrainConfig:
                 f"data.tokenizer.model={self.data.tokenizer.model}: init.from={init.from_} has tokenizers of its own."
                 " Leave out one of the two"
             )
-        for side, n_layers, has_none in (
-            ("encoder", init.encoder_layers, task.text is TextKind.plain),
-            ("decoder", init.decoder_layers, task.has_labels),
-        ):
-            if n_layers is not None and has_none:
+        for side, n_layers in (("encoder", init.encoder_layers), ("decoder", init.decoder_layers)):
+            if n_layers is not None and side not in task.stacks:
                 raise ConfigError(f"init.{side}_layers={n_layers}: data.task={task.name} has no {side}. Leave it out")
         if self.lora.also and not self.lora.rank:
             raise ConfigError(

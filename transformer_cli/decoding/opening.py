@@ -9,7 +9,7 @@ import torch
 
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.shared import AUTO_ENGINE, TORCH
-from transformer_cli.config.tasks import TASKS, Task, task_of_model
+from transformer_cli.config.tasks import TASKS, Task
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.engines import engine_kind, other_engines
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
@@ -43,7 +43,7 @@ class Opened:
     def task(self) -> Task:
         """What the models were trained for; those of another program translate."""
         first = self.models[0]
-        return task_of_model(first.kind, first.data) if isinstance(first, ModelFile) else TASKS["translation"]
+        return first.task if isinstance(first, ModelFile) else TASKS["translation"]
 
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.

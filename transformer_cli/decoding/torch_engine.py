@@ -50,7 +50,6 @@ from transformer_cli.inference.worker_pool import WorkerPool
 from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.memory import SplitBatches, free_memory
-from transformer_cli.models.transformer import Transformer
 
 # In 16 bits rounding moves scores by as much as choices differ: none is decoded again (scripts/bench_near_ties.py).
 NEAR_TIES = {torch.float64: NEAR_TIE, torch.float32: NEAR_TIE, torch.bfloat16: 0.0, torch.float16: 0.0}
@@ -313,7 +312,7 @@ def prepacked(model: AnyModel) -> AnyModel:
     if isinstance(model, Ensemble):
         members = [prepack(member) if can_prepack(member) else member for member in model.members]
         return Ensemble(members).train(model.training)
-    return prepack(model) if isinstance(model, Transformer) and can_prepack(model) else model
+    return prepack(model) if can_prepack(model) else model
 
 
 def batches(segments: Sequence[Segment], *, most: Callable[[int], int]) -> Iterator[list[Segment]]:

@@ -1,4 +1,4 @@
-"""The log-probabilities that a model gives to translations, or a language model to lines of text."""
+"""The log-probabilities that a model gives to translations, or to lines of text that have no source."""
 
 import math
 from collections.abc import Sequence
@@ -16,9 +16,8 @@ from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import DataError
 from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.ensemble import AnyModel
+from transformer_cli.models.ensemble import AnyTokenModel
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class ScoredTranslation:
 
 
 def score_translations(
-    model: AnyModel | LanguageModel,
+    model: AnyTokenModel,
     files: Sequence[ModelFile],
     config: DecodeConfig,
     device: torch.device,
@@ -71,7 +70,7 @@ def score_translations(
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
     for file in files:
         refuse_beyond_table(file, longest, first_line)
-    if isinstance(model, LanguageModel):
+    if not files[0].task.has_source:
         warn_longer(files[0], longest, first_line)
     elif too_long := [first_line + i for i, n in enumerate(longest) if n > text.longest_source(config)]:
         LOGGER.warning(
@@ -102,7 +101,7 @@ def refuse_beyond_table(file: ModelFile, longest: Sequence[int], first_line: int
 
 
 def warn_longer(file: ModelFile, lengths: Sequence[int], first_line: int) -> None:
-    """Warn of text that a language model has not been trained for; it is scored whole."""
+    """Warn of text without a source that is longer than the model was trained for; it is scored whole."""
     longest = file.data.get("max_length")
     if not isinstance(longest, int):
         return

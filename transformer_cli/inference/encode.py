@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.model import Positions
-from transformer_cli.config.tasks import TextKind, task_of_model
+from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.pairs import delimited_pair, encode_text_pairs
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.transfer import to_device
@@ -49,9 +49,8 @@ class LineEncoder:
         self, ask: Callable[[Tensor], Tensor], model: ModelFile, *, device: torch.device, batch_tokens: BatchTokens
     ) -> None:
         self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
-        self.begins = (
-            task_of_model(model.kind, model.data).text is TextKind.labelled_lines
-        )  # with BOS, which the sources of translators never contain
+        # With BOS, which the sources of translators never contain.
+        self.begins = model.task.text is TextKind.labelled_lines
         self.n_texts = model.config.n_segments
         self.max_length = longest_of(model)
         self.begin()

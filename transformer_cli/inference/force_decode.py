@@ -16,8 +16,7 @@ from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
 from transformer_cli.inference.precision import dtype_of, overflow_named
-from transformer_cli.models.ensemble import AnyModel
-from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.ensemble import AnyModel, AnyTokenModel
 from transformer_cli.models.memory import SplitBatches
 
 ROWS = 256  # of logits at a time: few enough for a processor's cache
@@ -55,7 +54,7 @@ class ForcedDistribution:
 
 @torch.inference_mode()
 def force_decode(
-    model: AnyModel | LanguageModel,
+    model: AnyTokenModel,
     pairs: Sequence[IdPair],
     tokenizers: Tokenizers,
     *,
@@ -66,8 +65,8 @@ def force_decode(
     """Scores of each of `pairs`, in order, which depend on batch composition only by the kernels' rounding.
 
     The log-probability of a hypothesis equals the one that its search found. `batch_tokens` bounds rows × longest side;
-    a longer pair is a batch of its own. Attention costs another pass. A language model scores the targets alone,
-    without attention. Raises CheckpointError if logits are not finite.
+    a longer pair is a batch of its own. Attention, of a model with a source, costs another pass. Raises CheckpointError
+    if logits are not finite.
     """
     found: dict[int, ForcedScores] = {}
     was_training = model.training
@@ -138,7 +137,7 @@ def _batches(pairs: Sequence[IdPair], *, max_tokens: int) -> Iterator[list[int]]
 
 
 def _score(
-    model: AnyModel | LanguageModel,
+    model: AnyTokenModel,
     tokenizers: Tokenizers,
     device: torch.device,
     pairs: Sequence[IdPair],
@@ -148,17 +147,13 @@ def _score(
     source_BS, target_in_BT, real_K, ids_K = _inputs(tokenizers, device, pairs)
     n_tokens = [len(ids) + 1 for _, ids in pairs]
     n_rows = ROWS if device.type == "cpu" else ROWS_ON_ACCELERATOR
-    if isinstance(model, LanguageModel):
-        parts = model.predict_in_parts(target_in_BT, real_K, n_rows=n_rows)
-    else:
-        parts = model.predict_in_parts(source_BS, target_in_BT, real_K, n_rows=n_rows)
+    parts = model.predict_in_parts(source_BS, target_in_BT, real_K, n_rows=n_rows)
     each = zip(parts, torch.split(ids_K, n_rows), strict=True)
     log_p_K = _subtracted(torch.cat([_chosen_and_sum(logits_KV, part_K) for logits_KV, part_K in each], dim=1).cpu())
     if not log_p_K.isfinite().all():
         raise CheckpointError(_NOT_FINITE)
     attention: list[Tensor | None] = [None] * len(pairs)
     if with_attention:
-        assert not isinstance(model, LanguageModel)
         attention_BTS = model.alignment(source_BS, target_in_BT).cpu()
         attention_BTS = attention_BTS.to(torch.promote_types(attention_BTS.dtype, torch.float32))
         attention = [

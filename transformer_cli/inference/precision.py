@@ -8,7 +8,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,11 +16,9 @@ from torch import Tensor, nn
 
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.errors import CheckpointError, EnvironmentFault
-from transformer_cli.models.ensemble import Ensemble
-from transformer_cli.models.language_model import LanguageModel
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.ensemble import AnyTokenModel, Ensemble
 
-_ModelT = TypeVar("_ModelT", Transformer, Ensemble, LanguageModel, Transformer | Ensemble, Transformer | LanguageModel)
+_ModelT = TypeVar("_ModelT", bound=AnyTokenModel)
 
 DTYPES = {
     DecodePrecision.fp32: torch.float32,
@@ -77,8 +75,7 @@ def dtype_of(model: nn.Module) -> torch.dtype:
 def converted(model: _ModelT, dtype: torch.dtype) -> _ModelT:
     """A copy of `model` with weights of `dtype`, for inference."""
     if isinstance(model, Ensemble):
-        ensemble: _ModelT = Ensemble([converted(member, dtype) for member in model.members]).eval()  # type: ignore[assignment]
-        return ensemble
+        return cast(_ModelT, Ensemble([converted(member, dtype) for member in model.members]).eval())
     weights = {id(p): nn.Parameter(p.detach().to(dtype), requires_grad=False) for p in model.parameters()}
     found = copy.deepcopy(model, weights)
     if dtype.itemsize < 4:

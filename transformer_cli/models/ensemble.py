@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.transformer import Transformer
+from transformer_cli.models.transformer import TokenModel, Transformer
 
 
 class Ensemble(nn.Module):
@@ -52,6 +52,7 @@ def mean(each: Sequence[Tensor]) -> Tensor:
 
 
 AnyModel = Transformer | Ensemble
+AnyTokenModel = TokenModel | Ensemble  # whose targets have log-probabilities
 
 
 def build_all(models: Sequence[ModelFile], device: torch.device) -> AnyModel:

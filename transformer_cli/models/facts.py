@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.config.tags import languages_of
+from transformer_cli.config.tasks import TASKS, Task, all_tasks
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.languages import language_name
 from transformer_cli.models.header import MALFORMED, Header, is_whole, read_header
@@ -112,7 +113,8 @@ def vocabularies(header: Header) -> dict[str, Any]:
 
 def model_lines(facts: Mapping[str, Any]) -> list[Row]:
     config = facts["config"]
-    is_translator = facts["data"].get("task", "translation") == "translation"
+    task = facts["data"].get("task", "translation")
+    is_translator = task in TASKS and TASKS[task].translates
     rows = (
         [("languages", direction(facts))] if is_translator else [("language", described_language(facts["source_lang"]))]
     )
@@ -122,7 +124,7 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
         ("vocabulary", vocabulary_line(facts)),
     ]
     if facts.get("labels"):
-        name = "labels" if config["name"] == "tagger" else "classes"
+        name = "labels" if _task_of(config).unit == "words" else "classes"
         rows.append((name, ", ".join(map(str, facts["labels"]))))
     rows.append(("parameters", counted(facts.get("parameters"))))
     if (own := facts.get("length_penalty")) is not None:
@@ -133,21 +135,22 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
     return [*rows, ("updates", updates), ("trained with", f"tfm {facts['tfm']}"), ("licence", license_of(facts))]
 
 
+def _task_of(config: Mapping[str, Any]) -> Task:
+    """A task that such models are for; for one of a plugin that is not loaded, some task."""
+    return next((task for task in all_tasks() if task.model == config["name"]), Task())
+
+
 def direction(facts: Mapping[str, Any]) -> str:
     return f"{described_language(facts['source_lang'])} → {described_language(facts['target_lang'])}"
 
 
 def architecture(config: Mapping[str, Any]) -> str:
-    encoder, decoder = (f"{config[f'n_{side}_layers']} {side} layers" for side in ("encoder", "decoder"))
-    layers = {"transformer": f"{encoder}, {decoder}", "classifier": encoder, "tagger": encoder, "decoder": decoder}
+    layers = ", ".join(f"{config[f'n_{side}_layers']} {side} layers" for side in _task_of(config).stacks)
     heads = f"{config['n_heads']} heads"
     if config.get("d_k") or config.get("d_v"):
         heads += f" (d_k {config.get('d_k') or 'd_model / n_heads'}, d_v {config.get('d_v') or 'd_model / n_heads'})"
     named = "Transformer" if config["name"] == "transformer" else f"Transformer ({config['name']})"
-    return (
-        f"{named}: {layers.get(config['name'], layers['transformer'])}, width {config['d_model']}, {heads},"
-        f" feed-forward {config['d_ff']}"
-    )
+    return f"{named}: {layers}, width {config['d_model']}, {heads}, feed-forward {config['d_ff']}"
 
 
 def options(config: Mapping[str, Any]) -> str:

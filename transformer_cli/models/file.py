@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
-from transformer_cli.config.tasks import our_kinds, task_of_model
+from transformer_cli.config.tasks import Task, our_kinds, task_of_model
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Chunk, Output, write_whole
@@ -117,6 +117,11 @@ class ModelFile:
         return kind
 
     @property
+    def task(self) -> Task:
+        """The task that the model is trained for. Raises ConfigError for a kind that no task has."""
+        return task_of_model(self.kind, self.data)
+
+    @property
     def label_smoothing(self) -> float | None:
         """The train.label_smoothing of its training; None where that is not known."""
         found = self.provenance.get("label_smoothing")
@@ -146,8 +151,8 @@ class ModelFile:
 
 def require(model: ModelFile, path: Path, *kinds: str) -> None:
     """Raise CheckpointError unless the model is of one of the `kinds`."""
-    if (kind := model.kind) not in kinds:
-        task = task_of_model(kind, model.data)
+    if model.kind not in kinds:
+        task = model.task
         raise CheckpointError(f"{path}: this is {task.what}; use `tfm {task.command}`, or choose another --checkpoint")
 
 

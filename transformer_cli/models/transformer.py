@@ -202,6 +202,23 @@ class TokenModel(Model):
         """What the output layer makes logits of, [T, D]."""
         raise NotImplementedError
 
+    def padded_states(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
+        """The same of padded sentences, [B, T, D], for scores of given targets; without a source, of these alone."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def predict_in_parts(
+        self, source_BS: Tensor, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int
+    ) -> Iterator[Tensor]:
+        """Logits of the token after those of `target_in_BT` with the indices `real_K`: [K, V], `n_rows` at a time."""
+        y_BTD = self.padded_states(source_BS, target_in_BT)
+        for y_KD in torch.split(y_BTD.flatten(0, 1)[real_K], n_rows):  # [B, T, D] -> [K, D]
+            yield self.output_embedding.logits(y_KD)
+
+    def alignment(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
+        """The source position of each target token as a distribution, [B, T, S]."""
+        raise NotImplementedError
+
 
 class Transformer(TokenModel):
     """The encoder-decoder of figure 1, from token ids to logits over the target vocabulary."""
@@ -295,15 +312,9 @@ class Transformer(TokenModel):
     def states(self, given: Inputs) -> Tensor:
         return self.decode(given.source_S, given.source, given.target_in_T, given.target)
 
-    @torch.no_grad()
-    def predict_in_parts(
-        self, source_BS: Tensor, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int
-    ) -> Iterator[Tensor]:
-        """Logits of the token after those of `target_in_BT` with the indices `real_K`: [K, V], `n_rows` at a time."""
+    def padded_states(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
         target = PaddedLayout(target_in_BT.size(1))
-        y_BTD = self.decode(source_BS, self.source_layout(source_BS), target_in_BT, target)
-        for y_KD in torch.split(y_BTD.flatten(0, 1)[real_K], n_rows):  # [B, T, D] -> [K, D]
-            yield self.output_embedding.logits(y_KD)
+        return self.decode(source_BS, self.source_layout(source_BS), target_in_BT, target)
 
     def encode(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
         """The memory, [S, D] of packed sentences, [B, S, D] of padded ones."""

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.checks import AUTO
+from transformer_cli.config.tasks import our_kinds
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes, constant_sizes, padded, size_for
@@ -62,7 +63,7 @@ def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtyp
     for side in ("source", "target"):
         if share := getattr(config.train, f"{side}_word_dropout"):
             return f"train.{side}_word_dropout={share:g}"
-    if config.model.name not in ("transformer", "decoder"):
+    if config.data.trained.has_labels or config.model.name not in our_kinds():
         return f"model.name={config.model.name}"
     if config.train.compile is Compile.graphs and device.type != "cuda":
         return "a CPU" if device.type == "cpu" else f"device={device.type}"

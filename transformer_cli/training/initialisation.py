@@ -290,13 +290,10 @@ def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
 
 def _layers(config: TrainConfig, model: ModelFile) -> list[tuple[str, int, int]]:
     """Each stack, with its layers in `model` and in the run."""
-    before, now, task = model.config, config.model, config.data.trained
-    stacks = []
-    if task.text is not TextKind.plain:
-        stacks.append(("encoder", before.n_encoder_layers, now.n_encoder_layers))
-    if not task.has_labels:
-        stacks.append(("decoder", before.n_decoder_layers, now.n_decoder_layers))
-    return stacks
+    return [
+        (side, *(getattr(sizes, f"n_{side}_layers") for sizes in (model.config, config.model)))
+        for side in config.data.trained.stacks
+    ]
 
 
 def _with_layers(weights: Mapping[str, Tensor], side: str, chosen: Sequence[int]) -> dict[str, Tensor]:

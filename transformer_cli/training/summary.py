@@ -79,10 +79,7 @@ def _vocabulary(prepared: Prepared, config: TrainConfig) -> str:
 
 def _model(config: TrainConfig, trainer: Trainer) -> str:
     model = config.model
-    encoder, decoder = f"{model.n_encoder_layers}", f"{model.n_decoder_layers}"
-    layers = {TextKind.parallel: f"{encoder} + {decoder}", TextKind.plain: decoder}.get(
-        config.data.trained.text, encoder
-    )
+    layers = " + ".join(str(getattr(model, f"n_{side}_layers")) for side in config.data.trained.stacks)
     n_parameters = sum(parameter.numel() for parameter in trainer.whole_model.parameters())
     return f"{model.preset}: {layers} layers, width {model.d_model}, {n_parameters:,} parameters"
 

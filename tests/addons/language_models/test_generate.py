@@ -19,11 +19,11 @@ from tests.toy.run import model_file as translator_file
 from tests.toy.run import packed as packed_file
 from transformer_cli.addons.language_models.generator import Generated, Generator, Streamed, read_prompt
 from transformer_cli.addons.language_models.keys import GenerateConfig
+from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.addons.language_models.run_generate import PromptFilter
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
 from transformer_cli.models.file import read_model
-from transformer_cli.models.language_model import LanguageModel
 
 CPU = torch.device("cpu")
 GREEDY: dict[str, Any] = {"search": "greedy", "beam_size": 1}

@@ -9,6 +9,7 @@ import torch
 
 from tests.toy.run import train
 from tests.toy.translator import sentences
+from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
@@ -19,7 +20,6 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, model_pieces
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.training.result import TrainResult
 
 CPU = torch.device("cpu")

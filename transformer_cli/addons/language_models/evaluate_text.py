@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
+from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.addons.language_models.perplexity import TextScores, text_scores
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
@@ -22,7 +23,6 @@ from transformer_cli.evaluation.scoring import refuse_beyond_table, warn_longer
 from transformer_cli.inference.precision import in_precision
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.training.result import TrainResult
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
+from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.normalization import normalize
 from transformer_cli.data.tokenizer import Tokenizer
@@ -24,10 +26,8 @@ from transformer_cli.decoding.search import (
     rows_per_sentence,
 )
 from transformer_cli.errors import ConfigError
-from transformer_cli.inference.incremental import LanguageModelDecoder
 from transformer_cli.inference.kv_cache import KVCache
 from transformer_cli.inference.precision import dtype_of, in_precision, overflow_named
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.memory import SplitBatches
 
 _LONGEST = 256  # tokens of a continuation, where decode.max_length is unset

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import force_decode
-from transformer_cli.models.language_model import LanguageModel
 
 _LINES = 1024  # read together: enough to sort by length, few enough to see progress
 

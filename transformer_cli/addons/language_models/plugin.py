@@ -37,7 +37,7 @@ register(
 
 @MODELS.register("decoder")
 def _language_model(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
-    from transformer_cli.models.language_model import LanguageModel
+    from transformer_cli.addons.language_models.language_model import LanguageModel
 
     return LanguageModel(config, vocab_size=target.size, pad_id=target.pad_id, options=options)
 

@@ -8,6 +8,7 @@ import torch
 
 from transformer_cli.addons.language_models.generator import Generator, Prompt, read_prompt
 from transformer_cli.addons.language_models.keys import GenerateConfig
+from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
@@ -16,7 +17,6 @@ from transformer_cli.errors import DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.locate import locate_model
 from transformer_cli.text_io import STDIN, Line, LineFilter, run_filter
 

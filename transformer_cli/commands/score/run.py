@@ -1,6 +1,6 @@
 """`tfm score`: the log-probability of given translations, one line out for each pair, in order.
 
-A language model scores lines of text: translations of an empty source.
+A model of text without a source, as a language model, scores lines: translations of an empty source.
 """
 
 import json
@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from transformer_cli.commands.score.keys import ScoreConfig
 from transformer_cli.config.tags import tags_in
+from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.data.lines import TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.opening import with_own_length_penalty
@@ -24,9 +25,9 @@ from transformer_cli.evaluation.scoring import ScoredTranslation, score_translat
 from transformer_cli.inference.precision import choose_precision, in_precision
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.ensemble import AnyModel, build_all, read_models
-from transformer_cli.models.language_model import LanguageModel
+from transformer_cli.models.ensemble import AnyTokenModel, build_all, read_models
 from transformer_cli.models.locate import locate_models
+from transformer_cli.models.transformer import TokenModel
 from transformer_cli.text_io import Line, LineFilter, Sink, decode_line, run_filter
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
@@ -49,17 +50,16 @@ def run(config: ScoreConfig) -> None:
     given = [_lines(Path(name)) for name in (config.source, config.translation) if name is not None]
     _check_line_counts(config, given)
     paths = locate_models(config.checkpoint, config.runs)
-    models = read_models(paths, ("transformer", "decoder"))
+    models = read_models(paths, [task.model for task in all_tasks() if not task.has_labels])
     config = replace(config, decode=with_own_length_penalty(config.decode, [model.length_penalty for model in models]))
     precision = choose_precision(config.decode.precision, device)
-    is_text = models[0].kind == "decoder"
-    if is_text:
-        refuse_for_text(config, paths)
-        model: AnyModel | LanguageModel = in_precision(models[0].build_as(LanguageModel, device), precision, device)
-    else:
-        if config.source is not None and config.translation is None:
-            raise ConfigError("--translation: not given, but --source is. Give both files, or neither")
-        model = in_precision(build_all(models, device), precision, device)
+    task = models[0].task
+    if task.has_source and config.source is not None and config.translation is None:
+        raise ConfigError("--translation: not given, but --source is. Give both files, or neither")
+    if not task.has_source:
+        refuse_for_text(config, paths, task)
+    built: AnyTokenModel = build_all(models, device) if task.has_source else models[0].build_as(TokenModel, device)
+    model, is_text = in_precision(built, precision, device), not task.has_source
     tags = tags_in(config.tag or "")
     check_given_tags(tags, models[0].tokenizers.source.tags)
     score = partial(score_translations, model, models, config.decode, device, tags=tags)
@@ -76,12 +76,13 @@ def run(config: ScoreConfig) -> None:
     run_filter(open_filter, input=None)
 
 
-def refuse_for_text(config: ScoreConfig, paths: Sequence[Path]) -> None:
-    """Raise ConfigError for a second language model, and for translations."""
+def refuse_for_text(config: ScoreConfig, paths: Sequence[Path], task: Task) -> None:
+    """Raise ConfigError for a second model of text without a source, and for translations."""
     if len(paths) > 1:
-        raise ConfigError(f"{paths[1]}: a second language model; they answer one at a time. Name one --checkpoint")
+        what = task.what.removeprefix("a ")
+        raise ConfigError(f"{paths[1]}: a second {what}; they answer one at a time. Name one --checkpoint")
     if config.translation is not None:
-        raise ConfigError(f"--translation {config.translation}: {paths[0]} is a language model. Give --source alone")
+        raise ConfigError(f"--translation {config.translation}: {paths[0]} is {task.what}. Give --source alone")
 
 
 def _check_line_counts(config: ScoreConfig, given: Sequence[Sequence[bytes]]) -> None:
@@ -101,7 +102,7 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def text_only(line: Line) -> _Pair:
-    """A line for a language model: the translation of nothing."""
+    """A line of text: the translation of nothing."""
     return _Pair("", line.text, line.is_invalid)
 
 
@@ -136,7 +137,7 @@ def format_score(scored: ScoredTranslation, line: int, config: ScoreConfig) -> s
 class PairScorer(LineFilter):
     """Prints the score of each pair of standard input or of two files, and in the end the sum on stderr.
 
-    A language model scores lines of text: `is_text`.
+    Without a source the lines are text: `is_text`.
     """
 
     progress = "score"
@@ -153,7 +154,7 @@ class PairScorer(LineFilter):
         self._score_pairs([text_only(line) if self._is_text else split_pair(line) for line in lines])
 
     def score_files(self, given: Sequence[Sequence[bytes]]) -> None:
-        """Score the lines of source and translation, or for a language model those of the source alone."""
+        """Score the lines of source and translation, or where lines are text, those of the source alone."""
         sides = list(zip((self._config.source, self._config.translation), given, strict=False))
         with tqdm(
             total=len(given[0]), unit=self.unit, disable=None, desc=self.progress, leave=False, file=sys.stderr

@@ -22,10 +22,10 @@ from tests.toy.run import Died, metrics
 from tests.toy.run import model_file as translator_file
 from tests.toy.run import packed as packed_file
 from tests.toy.translator import sentences
+from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
+from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
-from transformer_cli.inference.incremental import LanguageModelDecoder
 from transformer_cli.models.file import read_model
-from transformer_cli.models.language_model import LanguageModel
 from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.training.trainer import Trainer
 

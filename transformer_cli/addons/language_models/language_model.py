@@ -6,10 +6,9 @@ Shapes: B batch, T target, K target tokens of all texts, D width, V vocabulary, 
 with T holds sentences padded, [B, T, …], or packed, [T, …].
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-import torch
 from torch import Tensor, nn
 
 from transformer_cli.config.model import DecoderStart, ModelConfig
@@ -108,12 +107,8 @@ class LanguageModel(TokenModel):
     def states(self, given: Inputs) -> Tensor:
         return self.decode(given.target_in_T, given.target)
 
-    @torch.no_grad()
-    def predict_in_parts(self, target_in_BT: Tensor, real_K: Tensor, *, n_rows: int) -> Iterator[Tensor]:
-        """Logits of the token after those of `target_in_BT` with the indices `real_K`: [K, V], `n_rows` at a time."""
-        y_BTD = self.decode(target_in_BT, PaddedLayout(target_in_BT.size(1)))
-        for y_KD in torch.split(y_BTD.flatten(0, 1)[real_K], n_rows):  # [B, T, D] -> [K, D]
-            yield self.output_embedding.logits(y_KD)
+    def padded_states(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
+        return self.decode(target_in_BT, PaddedLayout(target_in_BT.size(1)))
 
     def decode(self, target_in_T: Tensor, target: AttentionLayout, past: list[KeysAndValues] | None = None) -> Tensor:
         """The output of the last layer. Append the keys and values of each layer to `past`, if given."""
