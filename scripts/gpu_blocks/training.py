@@ -17,8 +17,8 @@ from transformer_cli.addons.benchmarks.training import skeleton
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker, Round
 from transformer_cli.addons.benchmarks.workload import load_workload
 from transformer_cli.config.compose import to_plain
-from transformer_cli.data.checks.findings import gigabytes
 from transformer_cli.errors import TfmError
+from transformer_cli.models.memory import gigabytes
 from transformer_cli.training.batch_size import fitting_batch_size
 from transformer_cli.training.precision import choose_dtype
 

@@ -5,9 +5,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from transformer_cli.config.data import DataConfig, TokenizerConfig
+from transformer_cli.data.checks.lengths import alignment_slips
+from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.checks.quick import TrainingPairs
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import prepare
@@ -110,3 +115,44 @@ def test_a_preparation_says_it_each_time_and_drops_nothing(tmp_path: Path) -> No
         prepared = prepare(config)
         assert ["1 line late" in one for one in prepared.warnings] == [True]
     assert prepared.report.n_kept == prepared.report.n_read
+
+
+# ---- Their parts
+
+
+def test_profiles_tell_languages_apart_that_they_have_not_seen() -> None:
+    english, french = sound()
+    profiles = Profiles(english[:1000], french[:1000])
+    english, french = english[1000:], french[1000:]
+    assert (profiles.scores(english) > 0).all()
+    assert (profiles.scores(french) < 0).all()
+    assert profiles.scores(["", " "]).tolist() == [0, 0]
+
+
+def test_a_line_is_never_scored_by_a_profile_that_has_seen_it() -> None:
+    # No trigram of a line is in any other, so its own half alone could tell where it belongs.
+    sources, targets = ["aaaa", "bbbb", "cccc", "dddd"], ["eeee", "ffff", "gggg", "hhhh"]
+    for scores in cross_scores(sources, targets):
+        np.testing.assert_allclose(scores, 0, atol=1e-6)
+
+
+@given(st.integers(1, 3), st.sampled_from([-1, 1]), st.integers(0, 2**31))
+@settings(max_examples=20, deadline=None)
+def test_a_slip_of_some_lines_is_found_with_its_place_and_direction(lag: int, sign: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    source = draw.integers(10, 200, 3000)
+    target = (source * draw.normal(1.1, 0.1, 3000)).astype(int)
+    assert alignment_slips(source, target) == []
+    slipped = np.concatenate([target[:1500], np.roll(target[1500:], sign * lag)])
+    assert alignment_slips(source, slipped) == [(1500, sign * lag), (2000, sign * lag), (2500, sign * lag)]
+
+
+def test_sides_that_have_nothing_to_do_with_each_other_are_found() -> None:
+    draw = np.random.default_rng(1)
+    source, target = draw.integers(10, 200, 1000), draw.integers(10, 200, 1000)
+    assert alignment_slips(source, target) == [(0, 0), (500, 0)]
+
+
+def test_lines_of_one_length_are_not_called_misaligned() -> None:
+    lengths = np.full(1000, 60)
+    assert alignment_slips(lengths, lengths + 5) == []

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from transformer_cli.addons.doctor.findings import Finding, Level, Section
+from transformer_cli.addons.doctor.text import check_text
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.checks.findings import Finding, Level, Section
-from transformer_cli.data.checks.text import check_text
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.readers.base import Split
 from transformer_cli.data.readers.builtin import read_builtin

@@ -21,10 +21,11 @@ from tests.toy import run as toy_run
 from tests.training.test_training import score_as
 from transformer_cli.addons.benchmarks.decoding_report import summary
 from transformer_cli.addons.benchmarks.decoding_rounds import BenchmarkText
+from transformer_cli.addons.doctor.dev_score import check_dev_score
+from transformer_cli.addons.doctor.findings import CheckReport, Level
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.checks.findings import CheckReport, Level
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import _key
 from transformer_cli.errors import EnvironmentFault
@@ -33,7 +34,6 @@ from transformer_cli.evaluation.tokenization import PLAIN, Tokenization, tokeniz
 from transformer_cli.logs import LOGGER
 from transformer_cli.training import validation
 from transformer_cli.training.run_directory import run_name
-from transformer_cli.training.validation import check_dev_score
 
 TEXT = {
     "zh": (["猫喝了牛奶。", "他不擅长游泳，对吗？"], ["猫喝完了牛奶。", "他不太擅长游泳，对吗？"]),

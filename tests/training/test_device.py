@@ -16,12 +16,13 @@ import torch
 from scripts.house import modules
 from tests.toy.run import CPU, config, tokenizers
 from transformer_cli import cli
+from transformer_cli.addons.doctor import updates
 from transformer_cli.config.train import Compile, Device, Precision
 from transformer_cli.data.transfer import copies_asynchronously
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models import device as devices
 from transformer_cli.models.device import accumulation_dtype, choose_device
-from transformer_cli.training import compiled, dry_run, resuming, summary
+from transformer_cli.training import compiled, resuming, summary
 from transformer_cli.training.precision import choose_dtype
 from transformer_cli.training.progress import MetricAccumulator
 from transformer_cli.training.ranks import Ranks, join_ranks
@@ -266,9 +267,9 @@ def test_the_memory_of_mps_is_what_it_is_recommended_to_hold(monkeypatch: pytest
     monkeypatch.setattr(torch.mps, "empty_cache", lambda: held.__setitem__(0, 1 << 30))
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: held[0])
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 12 << 30)
-    meter = dry_run._Meter(MPS)
+    meter = updates._Meter(MPS)
     held[0] = 4 << 30
-    assert meter.read() == dry_run.Memory(peak=3 << 30, available=11 << 30)
+    assert meter.read() == updates.Memory(peak=3 << 30, available=11 << 30)
 
 
 def test_a_gpu_that_is_too_small_for_the_weights_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

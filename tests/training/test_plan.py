@@ -12,17 +12,17 @@ import pytest
 from tests.conftest import slow
 from tests.support.each import each
 from tests.toy.run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
+from transformer_cli.addons.doctor import updates
+from transformer_cli.addons.doctor.findings import CheckReport
 from transformer_cli.commands.train.run import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
 from transformer_cli.data.batching import BatchPlan
-from transformer_cli.data.checks.findings import CheckReport
 from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.shuffling import Part
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.runs import read_config
 from transformer_cli.tasks.translation import Translation
-from transformer_cli.training import dry_run as trial
 from transformer_cli.training import plan, run_directory, writers
 from transformer_cli.training.plan import limited, plan_warnings, planned
 from transformer_cli.training.result import TrainResult
@@ -308,11 +308,11 @@ ODD: list[tuple[dict[str, Any], str]] = [
 def test_doctor_warns_of_a_plan_that_nobody_wants(settings: dict[str, Any], check: str) -> None:
     odd = config(**{"eval_every": 1, **settings})
     report = CheckReport()
-    trial._check_plan(odd, prepared(), report.section("training"))
+    updates._check_plan(odd, prepared(), report.section("training"))
     warned = [finding.where for finding in report.findings() if finding.level.name == "warning"]
     assert warned == [check]
     report = CheckReport()
-    trial._check_plan(config(max_steps=100), prepared(), report.section("training"))
+    updates._check_plan(config(max_steps=100), prepared(), report.section("training"))
     assert [finding.level.name for finding in report.findings()] == ["ok"]
 
 
@@ -370,7 +370,7 @@ def test_the_seconds_of_an_update_are_those_of_five_or_of_what_is_begun_in_ten_s
     seconds: float, n_updates: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, steps = [0.0], list[int]()
-    monkeypatch.setattr(trial.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(updates.time, "perf_counter", lambda: clock[0])
 
     def run(batches: list[SimpleNamespace], *, step: int = 1) -> float:
         clock[0] += seconds
@@ -379,6 +379,6 @@ def test_the_seconds_of_an_update_are_those_of_five_or_of_what_is_begun_in_ten_s
 
     feed = SimpleNamespace(batches=lambda step: [SimpleNamespace(n_tokens=10)])
     dry_run = SimpleNamespace(feed=feed, seconds_per_token=0.1, run=run)
-    found = trial._seconds_per_update(dry_run)  # type: ignore[arg-type]
+    found = updates._seconds_per_update(dry_run)  # type: ignore[arg-type]
     assert steps == list(range(1, n_updates + 1))
     assert found == (seconds, f"{n_updates} timed")

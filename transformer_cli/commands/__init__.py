@@ -9,7 +9,6 @@ from transformer_cli.commands import (  # isort: skip
     prepare,
     score,
     average,
-    doctor,
     inspect,
     config,
     replay,
@@ -18,7 +17,6 @@ from transformer_cli.commands import (  # isort: skip
 __all__ = [
     "average",
     "config",
-    "doctor",
     "evaluate",
     "inspect",
     "prepare",

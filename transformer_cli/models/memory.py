@@ -31,6 +31,10 @@ def free_memory(device: torch.device) -> int | None:
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
+def gigabytes(n_bytes: float) -> str:
+    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"
+
+
 class SplitBatches:
     """Runs work on batches, with fewer items at a time where memory is too small, and remembers how many fitted.
 

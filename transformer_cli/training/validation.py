@@ -29,7 +29,6 @@ from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, TASKS
 from transformer_cli.config.train import TrainConfig, TrainSettings, ranking_metric
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.data.checks.findings import Section
 from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several, translates_letterless
@@ -50,7 +49,6 @@ from transformer_cli.evaluation.tokenization import (
     PLAIN,
     WESTERN,
     Tokenization,
-    suited_tokenizer,
     tokenization,
     tokenizer_of,
     warn_of_script,
@@ -300,7 +298,7 @@ class TranslationValidator(Validator):
         self.tokens = dev_tokens(config.data)
         self.by_chrf = bool(self.tokens.missing) and BLEU in dev_metrics(config.train)
         if self.by_chrf:
-            LOGGER.warning("%s. %s", self.tokens.missing, _chrf_decides(config))
+            LOGGER.warning("%s. %s", self.tokens.missing, chrf_decides(config))
         else:
             warn_of_script([self.text.targets], self.tokens, where="data.dev", key="data.bleu_tokenize=")
         self._check_metrics()
@@ -451,17 +449,8 @@ def dev_tokens(data: DataConfig, language: str = "") -> Tokenization:
     return tokenization(language, name, asked_by=None if name is None else f"data.bleu_tokenize={name}")
 
 
-def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:
-    """Findings on the metric of the dev set."""
-    tokens = dev_tokens(config.data)
-    if tokens.missing and BLEU in dev_metrics(config.train):
-        section.warn("dev scores", tokens.missing, _chrf_decides(config))
-    elif (suited := suited_tokenizer([prepared.dev.targets], tokens)) is not None:
-        what = f"data.dev is in a script that BLEU's tokenizer {tokens.bleu} does not cut into words"
-        section.warn("dev scores", what, f"Set data.bleu_tokenize={suited}")
-
-
-def _chrf_decides(config: TrainConfig) -> str:
+def chrf_decides(config: TrainConfig) -> str:
+    """The clause on what chrF is used for where BLEU cannot be computed."""
     ranked = ranking_metric(config.train, TASKS["translation"]) == BLEU
     more = ", which also decides on the best checkpoint, patience and the average" if ranked else ""
     return f"Dev scores are chrF until then{more}"

@@ -11,8 +11,8 @@ from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker, Round
 from transformer_cli.config.compose import to_plain
-from transformer_cli.data.checks.findings import gigabytes
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.memory import gigabytes
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.precision import choose_dtype
 

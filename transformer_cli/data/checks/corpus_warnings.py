@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import language_of
 from transformer_cli.config.tasks import Task, TextKind
-from transformer_cli.data.checks.findings import percent
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
-from transformer_cli.data.checks.quick import MIN_PROFILE, SEPARABLE, TrainingPairs
+from transformer_cli.data.checks.quick import MIN_PROFILE, SEPARABLE, TrainingPairs, percent
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits, sentence_key
 from transformer_cli.data.labels import label_faults

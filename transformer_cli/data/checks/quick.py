@@ -12,7 +12,6 @@ import numpy as np
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
-from transformer_cli.data.checks.findings import percent
 from transformer_cli.data.checks.lengths import WINDOW, alignment_slips
 from transformer_cli.data.checks.profiles import cross_scores
 from transformer_cli.data.corpus import ParallelText
@@ -99,3 +98,8 @@ def _languages(sample: ParallelText) -> Iterator[str]:
 def _foreign(source_scores: Array, target_scores: Array) -> Iterator[tuple[str, str, Array]]:
     yield "source", "target", (source_scores < -CLEARLY) & (target_scores <= 0)
     yield "target", "source", (target_scores > CLEARLY) & (source_scores >= 0)
+
+
+def percent(share: float) -> str:
+    """`share` of one, with as many digits as it takes not to show a small one as none."""
+    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.1%}" if share >= 0.001 else "under 0.1%"

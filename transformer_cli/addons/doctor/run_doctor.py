@@ -10,17 +10,18 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.commands.doctor.keys import DoctorConfig
+from transformer_cli.addons.doctor.dev_score import check_dev_score
+from transformer_cli.addons.doctor.findings import CheckReport, Level
+from transformer_cli.addons.doctor.keys import DoctorConfig
+from transformer_cli.addons.doctor.text import check_text
+from transformer_cli.addons.doctor.updates import check_training, duration
+from transformer_cli.addons.doctor.vocabulary import check_tokenizer
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.checks.findings import CheckReport, Level
-from transformer_cli.data.checks.text import check_text
-from transformer_cli.data.checks.vocabulary import check_tokenizer
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.training.batch_size import resolve_batch_size
-from transformer_cli.training.dry_run import check_training, duration
 from transformer_cli.training.initialisation import (
     initial_tokenizers,
     left_out_for,
@@ -32,7 +33,6 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, run_folder, with_values
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.state import check_components
-from transformer_cli.training.validation import check_dev_score
 
 
 def run(config: DoctorConfig) -> None:

@@ -109,16 +109,7 @@ def _wrapped(head: str, text: str, width: int | None) -> list[str]:
     ) or [head]
 
 
-def percent(share: float) -> str:
-    """`share` of one, with as many digits as it takes not to show a small one as none."""
-    return f"{share:.0%}" if share >= 0.1 or share == 0 else f"{share:.1%}" if share >= 0.001 else "under 0.1%"
-
-
 def listed(items: Iterable[Any], n: int = 5) -> str:
     """The first `n` items, and … for the rest."""
     shown = [f"{item:,}" if isinstance(item, int) else str(item) for item in items]
     return ", ".join([*shown[:n], *(["…"] if len(shown) > n else [])])
-
-
-def gigabytes(n_bytes: float) -> str:
-    return f"{n_bytes / 1e9:,.1f} GB" if n_bytes >= 1e9 else f"{n_bytes / 1e6:,.1f} MB"

@@ -1,11 +1,11 @@
-"""`tfm doctor`."""
+"""What this add-on brings."""
 
+from transformer_cli.addons.doctor.keys import DoctorConfig
 from transformer_cli.command import Command, register
-from transformer_cli.commands.doctor.keys import DoctorConfig
 
 
 def _run(config: DoctorConfig) -> None:
-    from transformer_cli.commands.doctor.run import run
+    from transformer_cli.addons.doctor.run_doctor import run
 
     run(config)
 

@@ -7,18 +7,20 @@ the worst of the sound ones, whose figure is given, and the same text broken on 
 import os
 import re
 from array import array
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from transformer_cli.addons.doctor.findings import Section, listed
+from transformer_cli.addons.doctor.length_ratios import length_outliers, spread
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
 from transformer_cli.data.checks.corpus_warnings import unlike_declared
-from transformer_cli.data.checks.findings import Section, listed, percent
-from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, length_outliers, spread
+from transformer_cli.data.checks.lengths import WINDOW, alignment_slips
+from transformer_cli.data.checks.overlap import MANY_LEAKED_PAIRS, MANY_LEAKED_SOURCES, leaks
 from transformer_cli.data.checks.profiles import Floats, Profiles, cross_scores
 from transformer_cli.data.checks.quick import (
     CLEARLY,
@@ -27,6 +29,7 @@ from transformer_cli.data.checks.quick import (
     MANY_FOREIGN,
     MIN_PROFILE,
     SEPARABLE,
+    percent,
 )
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText, Text, input_files, stream_text
@@ -49,8 +52,6 @@ MANY_OUTLIERS = 0.01  # in length ratio; 0.3 % of sound text; 2 % of a TED talk 
 
 _MANY_SWAPPED = 0.002  # pairs whose sides are each classified as the other; none at all
 
-MANY_LEAKED_PAIRS = 0.01  # of dev or test that are training pairs too
-MANY_LEAKED_SOURCES = 0.2  # whose source sentence alone is; 15 % in short sentences that are translated twice
 
 # U+FFFD, controls of C1 (Windows-1252 read as Latin-1), and UTF-8 read as Latin-1 or Windows-1252.
 _DAMAGE = re.compile("[\ufffd\x80-\x84\x86-\x9f]|Ã[\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹Œ‘’“”•–—™š›œžŸ]|â€[\x80-\xbf™œ˜]")
@@ -342,66 +343,3 @@ def _check_leaks(excerpt: Excerpt, pairs: Array, sources: Array, section: Sectio
         section.warn(excerpt.key, what, "Remove them from the training text, or scores will be too good")
     else:
         section.ok(excerpt.key, what)
-
-
-def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array, Array]]:
-    """The indices, for each text, of the pairs that are training pairs, and of those whose source sentence is in one.
-
-    Two sentences are equal if they are the same tokens, so white space does not count, nor do tags. Blank ones are
-    ignored, as are those with `<unk>`, which is equal for other words. The texts have no tags.
-    """
-    corpus, tokenizers = prepared.train, prepared.tokenizers
-    tags = tokenizers.source.tag_ids - set(tokenizers.source.prefix_ids)
-    sources_of = [_keys_of(text.sources, tokenizers.source) for text in texts]
-    targets_of = [_keys_of(text.targets, tokenizers.target) for text in texts]
-    in_pair = [np.zeros(len(text), bool) for text in texts]
-    in_source = [np.zeros(len(text), bool) for text in texts]
-    source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets, tags)
-    target_keys = _sentence_keys(corpus.target_ids, corpus.target_offsets)
-    for sources, targets in zip(source_keys, target_keys, strict=True):
-        pairs = _pair_keys(sources, targets)
-        for i, ((of_sources, _), (of_targets, _)) in enumerate(zip(sources_of, targets_of, strict=True)):
-            in_source[i] |= np.isin(of_sources, sources)
-            in_pair[i] |= np.isin(_pair_keys(of_sources, of_targets), pairs)
-    return [
-        (
-            np.flatnonzero(pair & source_tells & target_tells),
-            np.flatnonzero(source & source_tells),
-        )
-        for pair, source, (_, source_tells), (_, target_tells) in zip(
-            in_pair, in_source, sources_of, targets_of, strict=True
-        )
-    ]
-
-
-_SENTENCES_AT_A_TIME = 20_000
-
-
-def _keys_of(lines: list[str], tokenizer: Tokenizer) -> tuple[Array, Array]:
-    """The key of each line, and whether it tells the line from others: not if that is blank, or has `<unk>`."""
-    sentences = [[*ids, *tokenizer.end_ids] for ids in tokenizer.encode(lines, as_written=True)]
-    tells = [bool(line.strip()) and tokenizer.unk_id not in ids for line, ids in zip(lines, sentences, strict=True)]
-    offsets = np.cumsum([0, *map(len, sentences)])
-    ids = np.fromiter((token for sentence in sentences for token in sentence), np.int64, int(offsets[-1]))
-    return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)]), np.array(tells, bool)
-
-
-def _sentence_keys(ids: Array, offsets: Array, tags: Collection[int] = ()) -> Iterator[Array]:
-    """A 64-bit key of each sentence, many sentences at a time: equal sentences behind their tags, equal keys."""
-    for first in range(0, len(offsets) - 1, _SENTENCES_AT_A_TIME):
-        bounds = offsets[first : first + _SENTENCES_AT_A_TIME + 1]
-        starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
-        position = np.arange(bounds[-1] - bounds[0]) - np.repeat(starts, lengths)
-        # Random odd factors for the positions: a sum of products collides once in 2^63 or so.
-        factors = np.random.Philox(key=1).random_raw(int(lengths.max())) | np.uint64(1)
-        chosen = ids[bounds[0] : bounds[-1]]
-        is_tag = np.isin(chosen, list(tags)) if tags else np.zeros(len(chosen), bool)
-        position = np.where(is_tag, 0, position - np.repeat(np.add.reduceat(is_tag, starts, dtype=np.int64), lengths))
-        values = (chosen.astype(np.uint64) + np.uint64(1)) * factors[position]
-        values[is_tag] = 0
-        yield np.add.reduceat(values, starts)
-
-
-def _pair_keys(source_keys: Array, target_keys: Array) -> Array:
-    keys: Array = source_keys * np.uint64(0x9E3779B97F4A7C15) + target_keys
-    return keys

@@ -12,32 +12,28 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.conftest import slow
 from tests.support.each import each
 from tests.toy import run as toy_run
 from tests.toy.run import train
+from transformer_cli.addons.doctor import length_ratios, updates
+from transformer_cli.addons.doctor import text as text_checks
+from transformer_cli.addons.doctor.findings import CheckReport, Finding, Level
+from transformer_cli.addons.doctor.keys import DoctorConfig
+from transformer_cli.addons.doctor.length_ratios import LengthRatio, length_outliers
+from transformer_cli.addons.doctor.text import check_text
+from transformer_cli.addons.doctor.updates import MeasuredRun, check_training, duration
+from transformer_cli.addons.doctor.vocabulary import check_tokenizer
 from transformer_cli.cli import main
-from transformer_cli.commands.doctor.keys import DoctorConfig
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.yaml_files import groups_of
-from transformer_cli.data.batching import micro_batches
-from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.data.checks import lengths as checks_lengths
-from transformer_cli.data.checks import text as text_checks
-from transformer_cli.data.checks.findings import CheckReport, Finding, Level
-from transformer_cli.data.checks.lengths import LengthRatio, alignment_slips, length_outliers
-from transformer_cli.data.checks.profiles import Profiles, cross_scores
-from transformer_cli.data.checks.text import check_text
-from transformer_cli.data.checks.vocabulary import check_tokenizer
+from transformer_cli.data.checks.lengths import alignment_slips
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.errors import ConfigError
-from transformer_cli.training import dry_run as trial
-from transformer_cli.training.dry_run import BatchShape, DryRun, batch_of, check_training, duration, worst_shapes
+from transformer_cli.training.dry_run import BatchShape
 
 Pairs = list[tuple[str, str]]
 
@@ -160,33 +156,6 @@ def test_C18_leaked_pairs_and_sources_are_counted_apart(pairs: Pairs, tmp_path: 
     assert "0 of 140 pairs are in data.train (0%), 40 by their source alone (29%)" in found["data.test"]
 
 
-def test_a_leak_is_found_wherever_it_is_in_a_large_corpus(
-    pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_checks, "_SENTENCES_AT_A_TIME", 7)
-    train = pairs[:500]
-    config = load_config("doctor", write(tmp_path, train=train, dev=train[::-1], test=pairs[2500:2600]))
-    prepared = prepare(config.data)
-    (dev_pairs, dev_sources), (test_pairs, _) = text_checks.leaks(
-        [prepared.dev, prepared.test or prepared.dev], prepared
-    )
-    assert dev_pairs.tolist() == dev_sources.tolist() == list(range(500))
-    assert test_pairs.tolist() == []
-
-
-def test_unknown_words_do_not_make_sentences_equal(tmp_path: Path) -> None:
-    train = [(f"the {a} house", f"das {b} Haus") for a, b in (("red", "rote"), ("green", "gruene"), ("old", "alte"))]
-    dev = [("the blue house", "das blaue Haus"), ("the house", "das Haus")]
-    overrides = write(tmp_path, train=[*train * 20, ("the house", "das Haus")], dev=dev, test=dev[:1])
-    config = load_config("doctor", [*overrides, "data.tokenizer.kind=word", "data.tokenizer.vocab_size=8"])
-    prepared = prepare(config.data)
-    assert all(
-        prepared.tokenizers.source.unk_id in ids for ids in prepared.tokenizers.source.encode(["the blue", "the red"])
-    )
-    ((of_dev, by_source), _) = text_checks.leaks([prepared.dev, prepared.test or prepared.dev], prepared)
-    assert of_dev.tolist() == by_source.tolist() == [1]
-
-
 def test_blank_and_repeated_lines_of_dev_are_numbered(pairs: Pairs, tmp_path: Path) -> None:
     dev = [*pairs[2500:2600], ("", "Oui ."), *pairs[2500:2520]]
     report = examined(tmp_path, train=pairs[:2500], dev=dev, test=pairs[2800:])
@@ -235,7 +204,7 @@ def test_a_large_corpus_is_sampled_from_the_prepared_text(
     pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_checks, "MAX_READ_BYTES", 10)
-    monkeypatch.setattr(checks_lengths, "SAMPLE", 400)
+    monkeypatch.setattr(length_ratios, "SAMPLE", 400)
     report = examined(tmp_path, train=pairs[:2500], dev=swapped(pairs[2500:2800]), test=pairs[2800:])
     assert "exchanged" in only(report).what
     assert any("400 sampled from 2,500 pairs" in finding.what for finding in report.findings())
@@ -244,50 +213,13 @@ def test_a_large_corpus_is_sampled_from_the_prepared_text(
 # ---- Its parts
 
 
-def test_profiles_tell_languages_apart_that_they_have_not_seen(pairs: Pairs) -> None:
-    profiles = Profiles(*zip(*pairs[:1000], strict=True))
-    english, french = zip(*pairs[1000:], strict=True)
-    assert (profiles.scores(english) > 0).all()
-    assert (profiles.scores(french) < 0).all()
-    assert profiles.scores(["", " "]).tolist() == [0, 0]
-
-
-def test_a_line_is_never_scored_by_a_profile_that_has_seen_it() -> None:
-    # No trigram of a line is in any other, so its own half alone could tell where it belongs.
-    sources, targets = ["aaaa", "bbbb", "cccc", "dddd"], ["eeee", "ffff", "gggg", "hhhh"]
-    for scores in cross_scores(sources, targets):
-        np.testing.assert_allclose(scores, 0, atol=1e-6)
-
-
-@given(st.integers(1, 3), st.sampled_from([-1, 1]), st.integers(0, 2**31))
-@settings(max_examples=20, deadline=None)
-def test_a_slip_of_some_lines_is_found_with_its_place_and_direction(lag: int, sign: int, seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    source = draw.integers(10, 200, 3000)
-    target = (source * draw.normal(1.1, 0.1, 3000)).astype(int)
-    assert alignment_slips(source, target) == []
-    slipped = np.concatenate([target[:1500], np.roll(target[1500:], sign * lag)])
-    assert alignment_slips(source, slipped) == [(1500, sign * lag), (2000, sign * lag), (2500, sign * lag)]
-
-
-def test_sides_that_have_nothing_to_do_with_each_other_are_found() -> None:
-    draw = np.random.default_rng(1)
-    source, target = draw.integers(10, 200, 1000), draw.integers(10, 200, 1000)
-    assert alignment_slips(source, target) == [(0, 0), (500, 0)]
-
-
-def test_lines_of_one_length_are_not_called_misaligned() -> None:
-    lengths = np.full(1000, 60)
-    assert alignment_slips(lengths, lengths + 5) == []
-
-
 def test_only_pairs_out_of_proportion_deviate() -> None:
     draw = np.random.default_rng(1)
     source = draw.integers(20, 200, 2000)
     target = (source * draw.normal(1.2, 0.05, 2000)).astype(int)
     target[[7, 70]] = source[[7, 70]] * [4, 0.1]
     deviations = LengthRatio.of(source, target).deviations(source, target)
-    assert np.flatnonzero(np.abs(deviations) > checks_lengths.UNLIKELY_RATIO).tolist() == [7, 70]
+    assert np.flatnonzero(np.abs(deviations) > length_ratios.UNLIKELY_RATIO).tolist() == [7, 70]
     assert deviations[7] > 0 > deviations[70]
     blank = np.array([0, 3]), np.array([5, 0])
     assert LengthRatio.of(*blank).deviations(*blank).tolist() == [0, 0]
@@ -301,7 +233,7 @@ def test_the_length_outliers_pairs_are_the_same_in_parts(monkeypatch: pytest.Mon
     whole = length_outliers(source, target)
     assert whole[0] == 12
     assert len(whole[1]) == 10
-    monkeypatch.setattr(checks_lengths, "_LENGTHS_AT_A_TIME", 70)
+    monkeypatch.setattr(length_ratios, "_LENGTHS_AT_A_TIME", 70)
     assert length_outliers(source, target) == whole
 
 
@@ -321,32 +253,10 @@ def test_what_is_held_of_a_large_corpus_is_bounded() -> None:
 # ---- The trial
 
 
-@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size=1, max_size=80), st.integers(1, 300))
-@settings(max_examples=100, deadline=None)
-def test_no_batch_of_any_corpus_is_larger_than_the_worst_shapes(
-    lengths: list[tuple[int, int]], max_tokens: int
-) -> None:
-    sides = [np.array(side) for side in zip(*lengths, strict=True)]
-    corpus = EncodedCorpus.of(*([np.full(length, 5) for length in side] for side in sides))
-    longest = int(max(side.max() for side in sides))
-    most = max(shape.tokens for shape in worst_shapes(longest, max_tokens))
-    for batch in micro_batches(corpus, np.arange(len(lengths)), toy_run.tokenizers(), max_tokens=max_tokens):
-        for side in (batch.source_S, batch.target_in_T):
-            assert side.numel() <= 1.1 * most + 1
-
-
-def test_a_batch_of_a_shape_is_full_of_real_tokens_on_both_sides() -> None:
-    corpus, tokenizers = toy_run.prepared().train, toy_run.tokenizers()
-    batch = batch_of(BatchShape(rows=90, length=13), corpus, tokenizers)
-    assert batch.runs == [(90, 13, 13)]
-    assert batch.n_target_tokens == 90 * 13
-    assert {target[-1] for _, target in batch.pairs()} == {tokenizers.target.eos_id}
-
-
 def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[[str, str], None]) -> None:
     model = replace(toy_run.MODEL, d_model=128, d_ff=512)
     config = toy_run.config(model=model, max_steps=2, eval_every=2)
-    foreseer = DryRun(config, toy_run.prepared(), toy_run.CPU)
+    foreseer = MeasuredRun(config, toy_run.prepared(), toy_run.CPU)
     foreseer.warm_up()
     train(config, toy_run.prepared(), tmp_path, device=toy_run.CPU)
     written = sum(path.stat().st_size for path in (tmp_path / "checkpoints" / "step-00000002").iterdir())
@@ -355,12 +265,12 @@ def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[
 
 
 def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_shape(self: DryRun, shape: BatchShape) -> float:
+    def run_shape(self: MeasuredRun, shape: BatchShape) -> float:
         if shape.tokens > 100:
             raise RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory")
         return 0.1
 
-    monkeypatch.setattr(DryRun, "run_shape", run_shape)
+    monkeypatch.setattr(MeasuredRun, "run_shape", run_shape)
     finding = only(trained_report(max_tokens_per_microbatch=360))
     assert (finding.level, finding.where) == (Level.error, "memory")
     assert finding.kind is not None
@@ -369,8 +279,8 @@ def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(mon
 
 
 def test_a_machine_that_is_too_small_is_told_before_its_memory_runs_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "available_memory", lambda: 10_000)
-    monkeypatch.setattr(DryRun, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
+    monkeypatch.setattr(updates, "available_memory", lambda: 10_000)
+    monkeypatch.setattr(MeasuredRun, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
     assert "does not fit" in only(trained_report(max_tokens_per_microbatch=100_000)).what
 
 
@@ -378,21 +288,21 @@ def test_a_bug_of_ours_is_not_taken_for_a_lack_of_memory(monkeypatch: pytest.Mon
     def fail(*_: object) -> float:
         raise RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
 
-    monkeypatch.setattr(DryRun, "run_shape", fail)
+    monkeypatch.setattr(MeasuredRun, "run_shape", fail)
     with pytest.raises(RuntimeError, match="size of tensor"):
         trained_report()
 
 
 def test_a_device_too_slow_for_the_largest_batch_is_told_without_trying(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "WORST_SECONDS", 1e-9)
-    monkeypatch.setattr(DryRun, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
+    monkeypatch.setattr(updates, "WORST_SECONDS", 1e-9)
+    monkeypatch.setattr(MeasuredRun, "run_shape", lambda *_: pytest.fail("the largest batch was tried"))
     assert "was not tried" in only(trained_report()).what
 
 
 def test_too_little_disk_is_an_error_and_checkpoints_that_are_there_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trial.shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
+    monkeypatch.setattr(updates.shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
     config = replace(toy_run.config(), runs=str(tmp_path / "runs"), name="here")
     finding = only(report_of_training(config))
     assert (finding.level, finding.where) == (Level.error, "runs")
@@ -408,12 +318,12 @@ def test_a_loss_that_is_no_number_is_an_error_of_its_own_kind() -> None:
     config = toy_run.config(model=model, schedule=schedule)
     prepared = toy_run.prepared()
     report = CheckReport()
-    attempt = DryRun(config, prepared, toy_run.CPU)
+    attempt = MeasuredRun(config, prepared, toy_run.CPU)
     with torch.no_grad():
         next(attempt.trainer.model.parameters()).fill_(float("inf"))
     attempt.warm_up()
     assert not attempt.is_finite
-    trial._refuse_divergence(attempt, report.section("training"))
+    updates._refuse_divergence(attempt, report.section("training"))
     error = report.first_error()
     assert error is not None
     assert error.kind is not None

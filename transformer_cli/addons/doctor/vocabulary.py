@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from transformer_cli.addons.doctor.findings import Section, listed
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.cache import Array
-from transformer_cli.data.checks.findings import Section, listed, percent
+from transformer_cli.data.checks.quick import percent
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.normalization import canonical
 from transformer_cli.data.prepare import Prepared
