@@ -47,6 +47,7 @@ VALUES: dict[str, Any] = {
     "data.line_tags": ["<d>"],
     "data.weights": [2.0, 0.5],
     "data.augment.source_only": ["upper_case"],
+    "data.changes": ["mine"],
     "data.tokenizer.model": ["one.model", "two.model"],
     "data.tokenizer.user_symbols": ["<num>", "a=b,c"],
     "data.bleu_tokenize": "intl",

@@ -27,6 +27,7 @@ TRAIN = [
         "model.d_ff=16",
         "name=run",
     ),
+    "data.changes=[copied]",
     *("train.metrics=[bleu,exact_match]", f"train.max_steps={N}", "train.tokens_per_update=300", "train.log_every=1"),
     *("train.eval_every=4", "train.save_every=4", "train.eval_lines=4", "decode.beam_size=1", "device=cpu"),
 ]
@@ -46,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files_of(PAGE, made)
     records = [json.dumps({"en": line, "fr": line.upper()}) for line in sentences(120, seed=1)]
     (made / "corpus.jsonl").write_text("".join(f"{record}\n" for record in records), encoding="utf-8")
-    tfm(made, *TRAIN, plugins="jsonl triangle momentum normed exact_match")
+    tfm(made, *TRAIN, plugins="jsonl triangle momentum normed exact_match copied")
     return made
 
 

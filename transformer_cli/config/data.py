@@ -203,18 +203,7 @@ class AugmentationConfig:
     @property
     def rates(self) -> dict[str, float]:
         """The rates of the kinds that are used, in the order in which they are applied."""
-        every = {
-            "merged": self.merged,
-            "split": self.split,
-            "upper_case": self.upper_case,
-            "title_case": self.title_case,
-            "no_final_stop": self.no_final_stop,
-            "typos": self.typos,
-            "placeholders": self.placeholders,
-            "noise": self.noise,
-        }
-        assert tuple(every) == AUGMENTATIONS
-        return {kind: rate for kind, rate in every.items() if rate}
+        return {kind: rate for kind in AUGMENTATIONS if (rate := getattr(self, kind))}
 
 
 @dataclass
@@ -393,6 +382,9 @@ class DataConfig:
         may_change=True,
     )
     augment: AugmentationConfig = field(default_factory=AugmentationConfig)
+    changes: list[str] = key(
+        [], "Changes of the training pairs that a plugin registers, in this order.", affects="weights"
+    )
     tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
 
     @property

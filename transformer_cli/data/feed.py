@@ -7,9 +7,9 @@ import numpy as np
 
 from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.augment import Augmenter
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches, updates_per_epoch
 from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.pair_changes import PAIR_CHANGES, pair_changes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.shuffling import Mixture
 from transformer_cli.data.subwords import resegmented, sentence_seeds
@@ -46,9 +46,9 @@ def _counted_lengths(config: TrainConfig, corpus: EncodedCorpus) -> Array:
 class Feed:
     """The sentences of every update as pairs and as batches: a pure function of the step, counted from 1.
 
-    With `data.augment` and `data.subword_dropout` the text and the pieces of a pair depend on the seed, the epoch and
-    its place in the corpus. The plan goes by the lengths that are stored, so that an update has some more tokens then;
-    a batch has no more than it may. Threads may share a feed.
+    With `data.augment`, `data.changes` and `data.subword_dropout` the text and the pieces of a pair depend on the seed,
+    the epoch and its place in the corpus. The plan goes by the lengths that are stored, so that an update has some
+    more tokens then; a batch has no more than it may. Threads may share a feed.
     """
 
     def __init__(self, config: TrainConfig, prepared: Prepared) -> None:
@@ -62,17 +62,12 @@ class Feed:
             seed=config.seed,
             parts=prepared.parts,
         )
-        self._augmenter = None
-        if config.data.augment.rates:
-            self._augmenter = Augmenter(
-                self._corpus, self._tokenizers, config.data, config.seed, prepared.parts, prepared.chunks
-            )
-            self._augmenter.warn_of_kept()
+        self._changes = [PAIR_CHANGES[name](config, prepared) for name in pair_changes(config.data)]
 
     @property
     def longest(self) -> int:
         """Tokens of the longest sentence that there can be."""
-        if self._dropout or self._augmenter is not None:
+        if self._dropout or self._changes:
             return self._max_length
         return int(max(self._corpus.source_lengths.max(), self._corpus.target_lengths.max()))
 
@@ -91,8 +86,8 @@ class Feed:
 
     def _pairs(self, indices: Array, *, epoch: int) -> EncodedCorpus:
         pairs = self._corpus.pick(indices)
-        if self._augmenter is not None:
-            pairs = self._augmenter.augmented(pairs, indices, epoch=epoch)
+        for change in self._changes:
+            pairs = change(pairs, indices, epoch=epoch)
         if not self._dropout:
             return pairs
         seeds = sentence_seeds(indices, seed=self._seed, epoch=epoch)

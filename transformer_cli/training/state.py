@@ -8,6 +8,7 @@ import torch
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Feed
+from transformer_cli.data.pair_changes import check_pair_changes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search import check_search
@@ -111,6 +112,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
             " Set another optimizer"
         )
     check_search(config.decode)
+    check_pair_changes(config.data)
     choose_dtype(config.train.precision, device)
     if config.data.trained.translates:
         check_metrics(dev_metrics(config.train))

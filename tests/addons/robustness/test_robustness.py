@@ -17,6 +17,7 @@ from tests.golden.make import FOLDER
 from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import sentences
+from transformer_cli.addons.augmentation.noise import TYPO_SHARE, with_typos
 from transformer_cli.addons.robustness.perturbations import (
     EMOJI,
     PERTURBATIONS,
@@ -31,7 +32,6 @@ from transformer_cli.addons.robustness.robustness import (
     make_suite,
     robustness_report,
 )
-from transformer_cli.data.noise import TYPO_SHARE, with_typos
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.translator import Translator
 

@@ -1,1 +1,3 @@
 """Translations of perturbed lines: capitals, typos, emoji and more."""
+
+NEEDS = ("augmentation",)

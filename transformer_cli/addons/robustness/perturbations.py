@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from transformer_cli.data.noise import (
+from transformer_cli.addons.augmentation.noise import (
     doubled,
     lower_case,
     single_word,

@@ -1,6 +1,6 @@
 """What people type, and what programs put into texts: perturbations of a line, which follow from a random generator.
 
-Training augments its text with these (`data.augment`), and the robustness suite perturbs a test set with them.
+`augment` changes training text with these, and the robustness suite perturbs a test set with them.
 """
 
 import re

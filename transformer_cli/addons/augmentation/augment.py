@@ -14,11 +14,7 @@ from random import Random
 
 import numpy as np
 
-from transformer_cli.config.data import AUGMENTATIONS, DataConfig
-from transformer_cli.config.tags import language_of, languages_named
-from transformer_cli.data.cache import Array, EncodedCorpus
-from transformer_cli.data.extend_vocabulary import Pieces
-from transformer_cli.data.noise import (
+from transformer_cli.addons.augmentation.noise import (
     inserted_at,
     some_number,
     title_case,
@@ -26,6 +22,10 @@ from transformer_cli.data.noise import (
     with_typos,
     without_final_stop,
 )
+from transformer_cli.config.data import AUGMENTATIONS, DataConfig
+from transformer_cli.config.tags import language_of, languages_named
+from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.extend_vocabulary import Pieces
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.data.sentencepiece_model import SPACE, PieceKind
 from transformer_cli.data.sentences import has_no_spaces, split_sentences

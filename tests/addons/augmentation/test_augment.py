@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 
 from tests.support.each import each
-from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, TokenizerConfig
-from transformer_cli.config.train import TrainConfig
-from transformer_cli.data import encoding
-from transformer_cli.data.augment import Augmenter, draw_bits, noise, placeholder
-from transformer_cli.data.cache import EncodedCorpus
-from transformer_cli.data.feed import Feed
-from transformer_cli.data.noise import (
+from transformer_cli.addons.augmentation.augment import Augmenter, draw_bits, noise, placeholder
+from transformer_cli.addons.augmentation.noise import (
     inserted_at,
     single_word,
     title_case,
@@ -24,6 +19,11 @@ from transformer_cli.data.noise import (
     with_typos,
     without_final_stop,
 )
+from transformer_cli.config.data import AUGMENTATIONS, AugmentationConfig, DataConfig, TokenizerConfig
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data import encoding
+from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.feed import Feed
 from transformer_cli.data.placeholders import placeholders_in, spans_to_keep
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer

@@ -1,0 +1,1 @@
+"""Augmentation of the training text: capitals, typos, placeholders and more, in a share of the pairs."""
