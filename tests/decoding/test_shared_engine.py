@@ -21,11 +21,12 @@ from tests.toy.translator import SAMPLE, engine_of, sentences, toy_tokenizer, tr
 from transformer_cli import plugins
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.batch_queue import BatchQueue, BatchReport, Call, GoneError, Kind, Work
 from transformer_cli.decoding.engine import Capabilities, DecodeRequest, SearchedBatch, check_supported
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.search import Hypothesis
-from transformer_cli.decoding.shared_engine import BatchReport, Call, GoneError, SharedEngine, _Kind, _Queue, _Work
+from transformer_cli.decoding.shared_engine import SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -241,13 +242,13 @@ def test_a_batch_has_one_request_and_no_more_tokens_than_it_may_have() -> None:
     assert sorted(ids for batch in engine.batches for ids in batch) == sorted([(9,), *map(tuple, [*sources, *sources])])
 
 
-def queue_of(lengths: Sequence[int], *, most: int, others: Sequence[int] = ()) -> _Queue:
+def queue_of(lengths: Sequence[int], *, most: int, others: Sequence[int] = ()) -> BatchQueue:
     """A queue in which so many sentences wait, those at `others` with another request."""
-    waiting = _Queue(FakeEngine(), 0, None, window=100)
+    waiting = BatchQueue(FakeEngine(), 0, None, window=100)
     for n, length in enumerate(lengths):
-        kind = _Kind(DecodeRequest(BEAM), "other" if n in others else "one", most)
+        kind = Kind(DecodeRequest(BEAM), "other" if n in others else "one", most)
         wanted: list[Any] = [(Call(), lambda n, found: None, 0)]
-        waiting.waiting[n] = _Work(kind, n, None, length, since=float(n), turn=float(n), wanted=wanted)
+        waiting.waiting[n] = Work(kind, n, None, length, since=float(n), turn=float(n), wanted=wanted)
         waiting._queue(waiting.waiting[n])
     return waiting
 

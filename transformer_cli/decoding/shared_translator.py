@@ -7,9 +7,10 @@ from functools import cache
 from types import TracebackType
 
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.decoding.batch_queue import Call
 from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
-from transformer_cli.decoding.shared_engine import Call, SharedEngine
+from transformer_cli.decoding.shared_engine import SharedEngine
 from transformer_cli.decoding.translator import Translator, list_of_lines
 
 CALLS_AT_ONCE = 256  # of coroutines that need a thread, because there is more to do than one search

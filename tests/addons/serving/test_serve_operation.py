@@ -528,7 +528,8 @@ def test_a_replaced_model_leaves_the_memory(tmp_path: Path) -> None:
 def test_a_batch_that_is_searched_when_the_process_ends_is_finished(tmp_path: Path) -> None:
     program = """
 import threading, time
-from transformer_cli.decoding.shared_engine import Call, SharedEngine, _Kind
+from transformer_cli.decoding.batch_queue import Call, Kind
+from transformer_cli.decoding.shared_engine import SharedEngine
 searching = threading.Event()
 class Engine:
     n_searches = 1
@@ -539,8 +540,8 @@ class Engine:
         return [None]
 shared = SharedEngine(Engine())
 items = [("key", ([1], [1]), 2)]
-kind = _Kind(None, "score", 100)
-threading.Thread(target=lambda: list(shared._queue.results(kind, items, Call())), daemon=True).start()
+kind = Kind(None, "score", 100)
+threading.Thread(target=lambda: list(shared._results(kind, items, Call())), daemon=True).start()
 assert searching.wait(60)
 """
     assert run([], tmp_path, program=program).out == b"finished\n"

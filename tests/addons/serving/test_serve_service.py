@@ -33,7 +33,7 @@ from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import train_tokenizer
-from transformer_cli.decoding.shared_engine import GoneError
+from transformer_cli.decoding.batch_queue import GoneError
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.file import write_model
 

@@ -22,8 +22,8 @@ from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import Service
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import languages_of
+from transformer_cli.decoding.batch_queue import Call, GoneError
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
-from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import write_model
 

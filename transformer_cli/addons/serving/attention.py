@@ -9,7 +9,7 @@ from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.models import ServedModel, Step
 from transformer_cli.config.model import Positions
 from transformer_cli.data.hashes import file_sha256
-from transformer_cli.decoding.shared_engine import Call, GoneError
+from transformer_cli.decoding.batch_queue import Call, GoneError
 from transformer_cli.errors import TfmError
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.transformer import Transformer

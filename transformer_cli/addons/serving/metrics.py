@@ -7,9 +7,9 @@ from prometheus_client.core import CounterMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from transformer_cli.addons.serving.models import ModelTable, ServedModel
+from transformer_cli.decoding.batch_queue import BatchReport
 from transformer_cli.decoding.records import quality_flags
 from transformer_cli.decoding.results import Translated
-from transformer_cli.decoding.shared_engine import BatchReport
 from transformer_cli.version import __version__
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -19,10 +19,11 @@ from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantiz
 from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.shared import TORCH
 from transformer_cli.config.tags import language_of, languages_of
+from transformer_cli.decoding.batch_queue import BatchReport
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.opening import Opened, open_models, with_own_length_penalty
 from transformer_cli.decoding.results import TranslateOptions
-from transformer_cli.decoding.shared_engine import BatchReport, SharedEngine
+from transformer_cli.decoding.shared_engine import SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError

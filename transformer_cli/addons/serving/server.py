@@ -15,7 +15,7 @@ from transformer_cli.addons.serving.gate import RECORD
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.metrics import Metrics
 from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, TranslationResponse
-from transformer_cli.decoding.shared_engine import GoneError
+from transformer_cli.decoding.batch_queue import GoneError
 from transformer_cli.decoding.shared_translator import SHORT
 
 _T = TypeVar("_T")

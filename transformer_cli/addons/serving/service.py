@@ -24,10 +24,10 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import language_of
 from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.batch_queue import Call, GoneError
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.records import quality_flags
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
-from transformer_cli.decoding.shared_engine import Call, GoneError
 from transformer_cli.decoding.terminology import Term, Terminology, words_of
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, quoted
