@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.toy.models import random_file
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
@@ -21,7 +22,6 @@ from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
-from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, model_pieces
 from transformer_cli.training import loop
 from transformer_cli.training.main_process import MainProcess
@@ -31,11 +31,10 @@ from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import encode_pairs
 
-torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
-
 CPU = torch.device("cpu")
 LETTERS = "abcdefghij"
 MODEL = ModelConfig(n_encoder_layers=1, n_decoder_layers=1, d_model=16, n_heads=2, d_ff=32, dropout=0.1, norm=Norm.pre)
+DATA = DataConfig(source_lang="en", target_lang="xx", max_length=20)
 
 
 def sentences(n: int, *, seed: int) -> list[str]:
@@ -54,73 +53,48 @@ def tokenizers(*, joint: bool = True) -> Tokenizers:
     return Tokenizers(tokenizer(), tokenizer() if joint else tokenizer("target"))
 
 
+def prepared_of(tokenizers: Tokenizers, train: EncodedCorpus, dev: ParallelText, fingerprint: str = "toy") -> Prepared:
+    return Prepared(tokenizers, train, dev, test=None, fingerprint=fingerprint, report=CleaningReport())
+
+
 @cache
 def prepared(n_train: int = 60, n_dev: int = 6) -> Prepared:
     train, dev = sentences(n_train, seed=1), sentences(n_dev, seed=2)
     corpus: EncodedCorpus = encode_pairs(ParallelText(train, train), tokenizers(), max_length=20)
-    return Prepared(
-        tokenizers=tokenizers(),
-        train=corpus,
-        dev=ParallelText(dev, dev),
-        test=None,
-        fingerprint=f"copy {n_train} {n_dev}",
-        report=CleaningReport(),
-    )
+    return prepared_of(tokenizers(), corpus, ParallelText(dev, dev), f"copy {n_train} {n_dev}")
 
 
 def config(
     *,
     model: ModelConfig = MODEL,
+    data: DataConfig = DATA,
     seed: int = 1,
     schedule: ScheduleConfig | None = None,
     optimizer: str = "adam",
     **train: Any,
 ) -> TrainConfig:
     """Eight updates to an epoch, each of several micro-batches."""
-    settings: dict[str, Any] = {
-        "tokens_per_update": 40,
-        "max_tokens_per_microbatch": 16,
-        "max_steps": 12,
-        "log_every": 1,
-        "eval_every": 4,
-        "save_every": 2,
-        "keep_last": 3,
-        "average_last": 2,
-        "samples": 1,
+    settings = {
+        **{"tokens_per_update": 40, "max_tokens_per_microbatch": 16, "max_steps": 12, "log_every": 1, "eval_every": 4},
+        **{"save_every": 2, "keep_last": 3, "average_last": 2, "samples": 1},
+        **train,
     }
     return TrainConfig(
         seed=seed,
         model=model,
-        data=DataConfig(source_lang="en", target_lang="xx", max_length=20),
+        data=data,
         schedule=schedule or ScheduleConfig(name="constant", lr=0.01, warmup_steps=1),
         optimizer=OptimizerConfig(name=optimizer),
-        train=TrainSettings(**{**settings, **train}),
+        train=TrainSettings(**settings),
         decode=DecodeConfig(search="greedy", beam_size=1, max_extra_length=5),
     )
 
 
 def model_file(*, seed: int = 1, joint: bool = True, step: int = 7, **changes: Any) -> ModelFile:
     """A model with drawn weights."""
-    ids = tokenizers(joint=joint)
     config = replace(MODEL, **{"tie_embeddings": Tying.three_way if joint else Tying.decoder, **changes})
-    torch.manual_seed(seed)
-    model = build_model(
-        config,
-        source_vocab_size=len(ids.source),
-        target_vocab_size=len(ids.target),
-        source_pad_id=ids.source.pad_id,
-        target_pad_id=ids.target.pad_id,
-    )
-    return ModelFile(
-        config=config,
-        tokenizers=ids,
-        weights=model.state_dict(),
-        source_lang="en",
-        target_lang="fr",
-        step=step,
-        data={"name": "copy"},
-        scores={"dev_nll": 1.5},
-    )
+    meta: dict[str, Any] = {"step": step, "data": {"name": "copy"}, "scores": {"dev_nll": 1.5}}
+    return random_file(config, tokenizers(joint=joint), seed=seed, **meta)
 
 
 def packed(model: ModelFile) -> bytes:
@@ -147,9 +121,11 @@ def train(
     return result
 
 
-def run(folder: Path, settings: TrainConfig | None = None, ranks: Ranks | None = None) -> TrainResult:
+def run(
+    folder: Path, settings: TrainConfig | None = None, ranks: Ranks | None = None, corpus: Prepared | None = None
+) -> TrainResult:
     folder.mkdir(parents=True, exist_ok=True)
-    return train(settings or config(), prepared(), folder, device=CPU, ranks=ranks)
+    return train(settings or config(), corpus or prepared(), folder, device=CPU, ranks=ranks)
 
 
 def run_until(step: int, folder: Path, settings: TrainConfig | None = None) -> None:

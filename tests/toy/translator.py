@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tests.toy import models
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
@@ -15,42 +16,24 @@ from transformer_cli.decoding.search import Search
 from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.models.build import build_model
 from transformer_cli.models.ensemble import AnyModel
 from transformer_cli.models.transformer import Transformer
-
-torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
 
 WORDS = ["the", "cat", "drank", "milk", "and", "a", "pretty", "woman", "sat", "down", "in", "her", "chair", "it", "was"]
 MARKS = 'a b . ! ? … " » ) 。 ！'
 GREEDY: dict[str, Any] = {"search": "greedy", "beam_size": 1}
 SAMPLE: dict[str, Any] = {"search": "sample", "beam_size": 1, "n_best": 2}
 SIZES: dict[str, Any] = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 4, "d_ff": 64}
+_ODD: dict[str, Any] = {"n_encoder_layers": 1, "n_decoder_layers": 3, "d_model": 34, "n_heads": 2, "d_ff": 51}
+_MODERN: dict[str, Any] = {"norm_kind": NormKind.rms, "positions": Positions.rotary, "activation": Activation.swiglu}
 PLAIN = ModelConfig(**SIZES, norm=Norm.pre, tie_embeddings=Tying.none)
 VARIANTS = {  # every kind of norm, position, tying and activation at least once
     "plain": PLAIN,
     "paper": ModelConfig(**SIZES),
     "concat": ModelConfig(**SIZES, positions=Positions.sinusoidal_concat, tie_embeddings=Tying.decoder, d_k=12, d_v=8),
     "learned": ModelConfig(**SIZES, norm=Norm.pre, positions=Positions.learned, activation=Activation.gelu, bias=False),
-    "modern": ModelConfig(
-        **SIZES,
-        norm=Norm.pre,
-        norm_kind=NormKind.rms,
-        positions=Positions.rotary,
-        activation=Activation.swiglu,
-        tie_embeddings=Tying.none,
-        bias=False,
-    ),
-    "odd": ModelConfig(
-        n_encoder_layers=1,
-        n_decoder_layers=3,
-        d_model=34,
-        n_heads=2,
-        d_ff=51,
-        d_k=8,
-        d_v=16,
-        activation=Activation.silu,
-    ),
+    "modern": ModelConfig(**SIZES, **_MODERN, norm=Norm.pre, tie_embeddings=Tying.none, bias=False),
+    "odd": ModelConfig(**_ODD, d_k=8, d_v=16, activation=Activation.silu),
 }
 
 
@@ -73,16 +56,10 @@ def random_model(
     seed: int = 1,
     gain: float = 2,
 ) -> Transformer:
-    """Weights `gain` times as large as usual: with 2 it is sure of what it says, and only some of its sentences end."""
-    torch.manual_seed(seed)
-    size, pad_id = len(tokenizer), tokenizer.pad_id
-    model = build_model(
-        config, source_vocab_size=size, target_vocab_size=size, source_pad_id=pad_id, target_pad_id=pad_id
-    )
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.mul_(gain if weight.dim() > 1 else 1)
-    return model.to(dtype).eval()
+    """A translator that is sure of what it says, and ends only some of its sentences."""
+    model = models.random_model(config, Tokenizers(tokenizer, tokenizer), seed=seed, gain=gain)
+    assert isinstance(model, Transformer)
+    return model.to(dtype)
 
 
 def translator_of(
@@ -96,13 +73,10 @@ def translator_of(
     parallel: bool = False,
     **settings: object,
 ) -> Translator:
-    config = DecodeConfig(**{"max_extra_length": 6, **settings})
-    model = random_model(tokenizer) if model is None else model
-    tokenizers = Tokenizers(tokenizer, tokenizer)
     return torch_translator(
-        model,
-        tokenizers,
-        config,
+        random_model(tokenizer) if model is None else model,
+        Tokenizers(tokenizer, tokenizer),
+        DecodeConfig(**{"max_extra_length": 6, **settings}),
         device=torch.device(device),
         seed=seed,
         options=options,
