@@ -1,24 +1,20 @@
 """The HTML page of attention maps in a real browser: its lines, the layout of its labels, mouse and keyboard.
 
-Needs Chromium and its chromedriver, which scripts/browser sets up. Screenshots of every view go to the folder
-$TFM_ARTEFACTS if that is set.
+Needs Chromium and its chromedriver, which scripts/browser sets up.
 """
 
-import base64
-import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from selenium.webdriver import ActionChains, Chrome, Keys
-from selenium.webdriver.common.by import By
+from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.addons.attention_maps.toy_attention_maps import HOSTILE, toy_explanation, toy_maps, toy_targets, words
-from tests.support.browser import NEEDS_CHROMIUM, chromium
+from tests.support import browser
+from tests.support.browser import COLOURS, DARK, NEEDS_CHROMIUM, geometry, reader_fixture
 from transformer_cli.addons.attention_maps.maps import AttentionMaps, merge_subwords
 from transformer_cli.addons.attention_maps.page import render
 
@@ -28,16 +24,13 @@ OPENINGS = 5  # the fastest counts, because other processes may slow the rest
 VIEWS = ["head", "matrix", "token"]
 
 # Labels and texts that overlap, reach over the edge of the page, or are cut without an ellipsis.
-GEOMETRY = """
-const seen = [...document.querySelectorAll(".label, .number, .column, .nth, legend, .segments label, #what, #how")]
-    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 0);
-const boxes = seen.map((node) => node.getBoundingClientRect());
-const faults = [];
-const describe = (node) => `${node.className || node.id || node.tagName} "${node.textContent}"`;
-const edge = document.documentElement.clientWidth;
-boxes.forEach((a, i) => {
-    const node = seen[i], vertical = getComputedStyle(node).writingMode !== "horizontal-tb";
-    if (a.left < -0.5 || a.right > edge + 0.5 || a.top + scrollY < 0) faults.push(`${describe(node)} leaves the page`);
+GEOMETRY = geometry(
+    ".label, .number, .column, .nth, legend, .segments label, #what, #how",
+    overlap=(0.5, 0.5),
+    narrowest=0,
+    also="""
+    const vertical = getComputedStyle(node).writingMode !== "horizontal-tb";
+    if (a.top + scrollY < 0) faults.push(`${describe(node)} leaves the page`);
     const [length, room, height, space] = vertical
         ? [node.scrollHeight, node.clientHeight, node.scrollWidth, node.clientWidth]
         : [node.scrollWidth, node.clientWidth, node.scrollHeight, node.clientHeight];
@@ -46,25 +39,12 @@ boxes.forEach((a, i) => {
     if (cut && length > room && node.title !== node.textContent) faults.push(`${describe(node)} is cut, no title`);
     if (cut && length > room && ending !== "ellipsis") faults.push(`${describe(node)} is cut off`);
     if (cut && room < 20 && length > room) faults.push(`${describe(node)} has no room`);
-    for (let j = 0; j < i; j++) {
-        const b = boxes[j];
-        if (node.contains(seen[j]) || seen[j].contains(node)) continue;
-        const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-        const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-        if (width > 0.5 && height > 0.5) faults.push(`${describe(node)} lies over ${describe(seen[j])}`);
-    }
-});
-if (document.documentElement.scrollWidth > innerWidth) faults.push("the page is wider than its window");
-return {faults, count: seen.length};
-"""
+    """,
+)
 
 
-class Reader:
-    """Drives the page with mouse and keyboard."""
-
-    def __init__(self, driver: Chrome, folder: Path) -> None:
-        self.driver, self.folder = driver, folder
-        self.artefacts = Path(os.environ.get("TFM_ARTEFACTS", folder))
+class Reader(browser.Reader):
+    page = "attention"
 
     def open(
         self,
@@ -74,31 +54,16 @@ class Reader:
         explanation: Mapping[str, Any] | None = None,
         fragment: str = "",
     ) -> None:
-        path = self.folder / "page.html"
-        path.write_text(render(maps, explanation), encoding="utf-8")
         ActionChains(self.driver).reset_actions()  # the pointer may lie outside of a narrower window
         self.driver.set_window_size(width, 1000)
         ActionChains(self.driver).move_by_offset(0, 0).perform()
-        self.driver.get(path.as_uri() + fragment)
-
-    def all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def one(self, selector: str) -> Any:
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
-
-    def run(self, script: str, *arguments: object) -> Any:
-        return self.driver.execute_script(script, *arguments)
+        self.show(render(maps, explanation), fragment)
 
     def choose(self, name: str, value: object) -> None:
         self.run("document.querySelector(arguments[0]).click()", f"[name={name}][value='{value}']")
 
     def merge_subwords(self) -> None:
         self.run("document.querySelector('[name=merged]').click()")
-
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            ActionChains(self.driver).send_keys(key).perform()
 
     def focused(self) -> str:
         """The focused element: name of a control, side of a token, or class, id or tag."""
@@ -130,21 +95,8 @@ class Reader:
             for row, column in re.findall(r"M0 (\S+?)L100 ([\d.]+)", d)
         }
 
-    def messages(self) -> list[Any]:
-        return list(self.driver.get_log("browser"))
 
-    def screenshot(self, name: str, *, width: int) -> None:
-        """The whole page, also what lies below the window."""
-        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})["data"]
-        self.artefacts.mkdir(parents=True, exist_ok=True)
-        (self.artefacts / f"attention-{name}-{width}.png").write_bytes(base64.b64decode(picture))
-
-
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    folder = tmp_path_factory.mktemp("browser")
-    with chromium(folder) as driver:
-        yield Reader(driver, folder)
+reader = reader_fixture(Reader)
 
 
 def weights_drawn(weights_HQK: np.ndarray) -> set[tuple[int, int, int]]:
@@ -171,7 +123,7 @@ def test_labels_never_overlap_and_none_is_cut_off(reader: Reader, count: int, wi
         found = reader.run(GEOMETRY)
         assert found["faults"] == [], view
         assert found["count"] > 2 * count
-        reader.screenshot(f"{view}-{count}", width=width)
+        reader.screenshot(f"{view}-{count}-{width}")
 
 
 def test_overlapping_and_cut_labels_are_detected(reader: Reader) -> None:
@@ -196,20 +148,12 @@ def test_no_view_writes_to_the_console(reader: Reader) -> None:
     for button in reader.all("#none, #all"):
         button.click()
     assert reader.messages() == []
-    assert reader.run("return performance.getEntriesByType('resource').map(e => e.name)") == []
+    assert reader.loaded() == []
 
 
 def test_the_policy_refuses_scripts_and_the_network(reader: Reader) -> None:
     reader.open(toy_maps(words(3), words(3)))
-    blocked = reader.driver.execute_async_script(
-        "const done = arguments[0], blocked = [];"
-        "addEventListener('securitypolicyviolation', e => blocked.push(e.effectiveDirective));"
-        "const script = document.createElement('script'); script.textContent = 'window.broken = 1';"
-        "document.body.append(script);"
-        "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done([blocked, window.broken ?? 0]), 50));"
-    )
-    assert blocked == [["script-src-elem", "connect-src"], 0]
-    reader.messages()  # of the blocked requests
+    reader.refuses_scripts_and_the_network()
 
 
 def test_hostile_tokens_are_shown_as_they_are(reader: Reader) -> None:
@@ -224,7 +168,7 @@ def test_hostile_tokens_are_shown_as_they_are(reader: Reader) -> None:
     for view in VIEWS:
         reader.choose("view", view)
         assert reader.run(GEOMETRY)["faults"] == []
-        reader.screenshot(f"{view}-hostile", width=1280)
+        reader.screenshot(f"{view}-hostile-1280")
     assert reader.run("return window.broken ?? 0") == 0
     assert reader.messages() == []
 
@@ -312,7 +256,7 @@ def test_an_address_that_names_what_is_not_there_opens_the_page_as_ever(reader: 
     reader.open(toy_maps(words(6), words(5)), fragment="#kind=x%22]&layer=99&heads=0,77&token=nowhere&view=steps")
     assert reader.one("#what").text.startswith("Encoder self-attention, layer ")
     assert reader.one("#what").text.endswith(" heads")
-    assert reader.driver.get_log("browser") == []
+    assert reader.messages() == []
 
 
 def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> None:
@@ -402,7 +346,7 @@ def test_every_step_has_its_likeliest_tokens_and_its_hypotheses(reader: Reader, 
     assert hidden == [True, True, True]
     assert reader.run("return document.documentElement.scrollWidth <= innerWidth")
     assert [f for f in reader.run(GEOMETRY)["faults"] if "leaves the page" not in f] == []
-    reader.screenshot("steps", width=width)
+    reader.screenshot(f"steps-{width}")
     reader.choose("view", "matrix")
     assert reader.one("#matrix-view").is_displayed()
     assert reader.messages() == []
@@ -558,7 +502,7 @@ def test_more_heads_than_colours_differ_in_their_dashes(reader: Reader) -> None:
         ".map(p => getComputedStyle(p).stroke + getComputedStyle(p).strokeDasharray)"
     )
     assert len(set(reader.run(script))) == 16
-    reader.screenshot("head-16-heads", width=1280)
+    reader.screenshot("head-16-heads-1280")
 
 
 def test_merged_words_on_the_page_are_those_of_heat_maps_and_json(reader: Reader) -> None:
@@ -583,23 +527,21 @@ def test_merged_words_on_the_page_are_those_of_heat_maps_and_json(reader: Reader
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_page_prints_as_one_sheet_in_black_on_white_without_controls(reader: Reader, view: str) -> None:
-    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     reader.open(toy_maps(words(20), words(20)))
     reader.choose("view", view)
     reader.run("addEventListener('beforeprint', () => { window.printed = true; })")
-    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+    reader.media(**DARK)
     screen = reader.run("return getComputedStyle(document.body).backgroundColor")
-    pdf = base64.b64decode(reader.driver.execute_cdp_cmd("Page.printToPDF", {})["data"])
+    pdf = reader.pdf()
     assert reader.run("return window.printed")
     assert pdf.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) == 1
-    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {**dark, "media": "print"})
-    style = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
-    assert reader.run(style) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"] != [screen]
+    reader.media(media="print", **DARK)
+    assert reader.run(COLOURS) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"] != [screen]
     assert not [e for e in reader.all("[name=view], [name=kind], #all, [name=query]") if e.is_displayed()]
     assert not [e for e in reader.all(".hint") if e.is_displayed()]
-    reader.screenshot(f"{view}-printed", width=800)
-    reader.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
+    reader.screenshot(f"{view}-printed-800")
+    reader.media()
 
 
 def test_a_large_page_paints_soon(reader: Reader, figures: Callable[[str, str], None]) -> None:

@@ -1,22 +1,16 @@
 """The page of `tfm attention --positions` in a real browser: its cells, curves, layout, mouse and keyboard.
 
-Needs Chromium and its chromedriver, which scripts/browser sets up. Screenshots go to the folder $TFM_ARTEFACTS if that
-is set.
+Needs Chromium and its chromedriver, which scripts/browser sets up.
 """
 
-import base64
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from selenium.webdriver import ActionChains, Chrome, Keys
-from selenium.webdriver.common.by import By
+from selenium.webdriver import ActionChains, Keys
 
-from tests.support.browser import NEEDS_CHROMIUM, chromium
+from tests.support import browser
+from tests.support.browser import DARK, NEEDS_CHROMIUM, geometry, reader_fixture
 from transformer_cli.addons.attention_maps.positions.encodings import (
     PositionEncodings,
     compute_encodings,
@@ -32,26 +26,11 @@ LEFT = 40  # pixels of a colour map's axis
 OPENINGS = 5  # the fastest counts, because other processes may slow the rest
 
 # Texts that overlap or reach over the edge of the page. A colour map may be wider than the page, and scrolls.
-GEOMETRY = """
-const seen = [...document.querySelectorAll("text, figcaption, .readout, legend, .segments label, input, h1, h2, p")]
-    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 0);
-const faults = [], edge = document.documentElement.clientWidth;
-const boxes = seen.map((node) => node.getBoundingClientRect());
-boxes.forEach((a, i) => {
-    const describe = (node) => `${node.tagName} "${node.textContent}"`;
-    const left = seen[i].closest(".scroll") ? -1 : a.left, right = seen[i].closest(".scroll") ? 0 : a.right;
-    if (left < -1.5 || right > edge + 0.5) faults.push(`${describe(seen[i])} leaves the page`);
-    for (let j = 0; j < i; j++) {
-        const b = boxes[j];
-        if (seen[i].contains(seen[j]) || seen[j].contains(seen[i])) continue;
-        const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-        const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-        if (width > 1 && height > 3) faults.push(`${describe(seen[i])} lies over ${describe(seen[j])}`);
-    }
-});
-if (document.documentElement.scrollWidth > innerWidth) faults.push("the page is wider than its window");
-return {faults, count: seen.length};
-"""
+GEOMETRY = geometry(
+    "text, figcaption, .readout, legend, .segments label, input, h1, h2, p",
+    scrolls='node.closest(".scroll")',
+    narrowest=0,
+)
 
 
 def encodings(kind: Positions, length: int = 20, *, d_model: int = 64, first: int = 0) -> PositionEncodings:
@@ -63,25 +42,13 @@ def encodings(kind: Positions, length: int = 20, *, d_model: int = 64, first: in
     return compute_encodings(tables, config, length, title="a model")
 
 
-class Reader:
-    def __init__(self, driver: Chrome, folder: Path) -> None:
-        self.driver, self.folder = driver, folder
-        self.artefacts = Path(os.environ.get("TFM_ARTEFACTS", folder))
+class Reader(browser.Reader):
+    page = "positions"
 
     def open(self, shown: PositionEncodings, *, width: int = 1280, dark: bool = False) -> None:
-        path = self.folder / "positions.html"
-        path.write_text(render(shown), encoding="utf-8")
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
-        self.driver.get(path.as_uri())
-
-    def run(self, script: str, *arguments: object) -> Any:
-        return self.driver.execute_script(script, *arguments)
-
-    def all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+        self.resize(width, height=900)
+        self.media(**(DARK if dark else {}))
+        self.show(render(shown))
 
     def text(self, selector: str) -> str:
         return str(self.all(selector)[0].text)
@@ -103,24 +70,8 @@ class Reader:
     def leave(self) -> None:
         ActionChains(self.driver).move_to_element(self.all("#value")[0]).perform()
 
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            ActionChains(self.driver).send_keys(key).perform()
 
-    def messages(self) -> list[Any]:
-        return list(self.driver.get_log("browser"))
-
-    def screenshot(self, name: str) -> None:
-        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})["data"]
-        self.artefacts.mkdir(parents=True, exist_ok=True)
-        (self.artefacts / f"positions-{name}.png").write_bytes(base64.b64decode(picture))
-
-
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    folder = tmp_path_factory.mktemp("browser")
-    with chromium(folder) as driver:
-        yield Reader(driver, folder)
+reader = reader_fixture(Reader)
 
 
 @pytest.mark.parametrize("kind", Positions)
@@ -137,7 +88,7 @@ def test_nothing_overlaps_leaves_the_page_or_writes_to_the_console(
     for radio in reader.all("#measure-picker:not([hidden]) [value=dot]"):
         reader.run("arguments[0].click()", radio)
     assert reader.messages() == []
-    assert reader.run("return performance.getEntriesByType('resource').map(e => e.name)") == []
+    assert reader.loaded() == []
 
 
 def test_texts_that_overlap_or_leave_the_page_are_detected(reader: Reader) -> None:

@@ -1,10 +1,9 @@
 """The web page of `tfm serve` in a real browser, against a stand-in of the server that needs no model.
 
-Needs Chromium and its chromedriver, which scripts/browser sets up. Screenshots go to the folder $TFM_ARTEFACTS if that
-is set. Accessibility is checked with axe-core where $AXE_CORE is the path of its axe.min.js (`npm install axe-core`).
+Needs Chromium and its chromedriver, which scripts/browser sets up. Accessibility is checked with axe-core where
+$AXE_CORE is the path of its axe.min.js (`npm install axe-core`).
 """
 
-import base64
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from selenium.webdriver import ActionChains, Chrome, Keys
-from selenium.webdriver.common.by import By
+from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.addons.serving.stand_in_server import Answer, StandIn, serving
-from tests.support.browser import NEEDS_CHROMIUM, chromium
+from tests.support import browser
+from tests.support.browser import COLOURS, COPIED, DARK, NEEDS_CHROMIUM, geometry, reader_fixture
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -25,58 +24,37 @@ HOSTILE = (
     "</textarea></script><script>window.broken=1</script> & <b>b</b> <img src=x onerror=broken=1> مرحبا 👩‍👩‍👧‍👦 $x"
 )
 LONG_WORD = "Rindfleischetikettierungsueberwachung" * 4
-DARK = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
 FAILED_REQUEST = "Failed to load resource"  # the browser's own message of each answer that is no 200
 
 # Text that reaches over the edge of the page, or lies over other text.
-GEOMETRY = """
-const texts = "h1, h2, h3, legend, label, select, button, summary, .small, .line p, .flags li, .problem p, #text";
-const seen = [...document.querySelectorAll(texts)]
-    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 1);
-const boxes = seen.map((node) => node.getBoundingClientRect());
-const faults = [], edge = document.documentElement.clientWidth;
-const describe = (node) => `${node.tagName} "${node.textContent.slice(0, 40)}"`;
-boxes.forEach((a, i) => {
-    if (a.left < -0.5 || a.right > edge + 0.5) faults.push(`${describe(seen[i])} leaves the page`);
-    for (let j = 0; j < i; j++) {
-        const b = boxes[j];
-        if (seen[i].contains(seen[j]) || seen[j].contains(seen[i])) continue;
-        const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
-        const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
-        if (width > 1 && height > 3) faults.push(`${describe(seen[i])} lies over ${describe(seen[j])}`);
-    }
-});
-if (document.documentElement.scrollWidth > innerWidth) faults.push("the page is wider than its window");
-return {faults, count: seen.length};
-"""
+GEOMETRY = geometry("h1, h2, h3, legend, label, select, button, summary, .small, .line p, .flags li, .problem p, #text")
 
 
-class Reader:
-    """Uses the page with mouse and keyboard."""
-
-    def __init__(self, driver: Chrome, folder: Path) -> None:
-        self.driver, self.folder = driver, folder
+class Reader(browser.Reader):
+    page = "serve"
 
     def open(self, server: StandIn, *, width: int = 1280) -> None:
-        self.resize(width)
-        self.driver.get_log("browser")
+        self.resize(width, height=900, mobile=width < 500)
+        self.messages()
         self.driver.get(server.url)
         self.wait(
             lambda: self.run("return document.querySelector('#target').options.length") > 0 or self.shows("#key-form")
         )
 
-    def resize(self, width: int) -> None:
-        screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    def choose(self, select: str, value: str) -> None:
+        script = "const s = document.getElementById(arguments[0]); s.value = arguments[1];"
+        self.run(f"{script} s.dispatchEvent(new Event('change'))", select, value)
 
-    def one(self, selector: str) -> Any:
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
+    def begin(self, server: StandIn, text: str) -> None:
+        """Open the page, type `text`, and wait for its translation."""
+        self.open(server)
+        self.write(text)
+        self.wait_for(text.upper())
 
-    def all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
-
-    def run(self, script: str, *arguments: object) -> Any:
-        return self.driver.execute_script(script, *arguments)
+    def add_term(self, *keys: str) -> None:
+        self.one("summary").click()
+        self.one("#add-term").click()
+        self.press(*keys)
 
     def wait(self, condition: Callable[[], object], seconds: float = 8) -> Any:
         return WebDriverWait(self.driver, seconds, poll_frequency=0.03).until(lambda _: condition())
@@ -93,10 +71,6 @@ class Reader:
         self.one("#text").click()
         self.driver.execute_cdp_cmd("Input.insertText", {"text": text})
 
-    def press(self, *keys: str) -> None:
-        for key in keys:
-            ActionChains(self.driver).send_keys(key).perform()
-
     def translation(self) -> str:
         """All lines, when none waits for the server."""
         lines = self.texts("#translation .line:not(.waiting) > p")
@@ -111,26 +85,12 @@ class Reader:
     def focused(self) -> str:
         return str(self.run("const e = document.activeElement; return e.id || e.name || e.className || e.textContent"))
 
-    def media(self, **settings: object) -> None:
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": [], **settings})
-
     def errors(self) -> list[str]:
-        messages = [str(entry["message"]) for entry in self.driver.get_log("browser")]
+        messages = [str(entry["message"]) for entry in self.messages()]
         return [message for message in messages if FAILED_REQUEST not in message]
 
-    def screenshot(self, name: str) -> None:
-        """The whole page, also what lies below the window."""
-        folder = Path(os.environ.get("TFM_ARTEFACTS", self.folder))
-        folder.mkdir(parents=True, exist_ok=True)
-        picture = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})["data"]
-        (folder / f"serve-{name}.png").write_bytes(base64.b64decode(picture))
 
-
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
-    folder = tmp_path_factory.mktemp("browser")
-    with chromium(folder) as driver:
-        yield Reader(driver, folder)
+reader = reader_fixture(Reader)
 
 
 @pytest.fixture
@@ -169,9 +129,7 @@ def test_a_late_answer_never_replaces_a_newer_one(reader: Reader, server: StandI
 
 
 def test_only_the_lines_that_changed_are_asked_for_again(reader: Reader, server: StandIn) -> None:
-    reader.open(server)
-    reader.write("one\n\ntwo\none")
-    reader.wait_for("ONE\n\nTWO\nONE")
+    reader.begin(server, "one\n\ntwo\none")
     reader.press(" more")
     reader.wait_for("ONE\n\nTWO\nONE MORE")
     assert [body["text"] for body in server.posted()] == [["one", "two", "one"], ["one more"]]
@@ -221,8 +179,7 @@ def test_what_is_typed_and_what_is_answered_is_only_text(reader: Reader, server:
 def test_right_to_left_text_begins_at_the_right(reader: Reader, server: StandIn) -> None:
     server.translations = {"hello": "مرحبا بالعالم"}
     reader.open(server)
-    reader.run("document.querySelector('#target').value = 'ar'")
-    reader.run("document.querySelector('#target').dispatchEvent(new Event('change'))")
+    reader.choose("target", "ar")
     reader.write("hello")
     reader.wait_for("مرحبا بالعالم")
     line = reader.run(
@@ -232,9 +189,7 @@ def test_right_to_left_text_begins_at_the_right(reader: Reader, server: StandIn)
 
 
 def test_lines_of_a_model_that_was_replaced_are_translated_again(reader: Reader, server: StandIn) -> None:
-    reader.open(server)
-    reader.write("a dog\na cat")
-    reader.wait_for("A DOG\nA CAT")
+    reader.begin(server, "a dog\na cat")
     server.sha256, server.translations = "1" * 64, {"a dog": "EIN HUND"}
     reader.press("s")
     reader.wait_for("EIN HUND\nA CATS")
@@ -246,15 +201,13 @@ def test_lines_of_a_model_that_was_replaced_are_translated_again(reader: Reader,
 def test_swapping_exchanges_languages_and_texts_where_both_directions_are_loaded(
     reader: Reader, server: StandIn
 ) -> None:
-    reader.open(server)
-    reader.write("a dog")
-    reader.wait_for("A DOG")
+    reader.begin(server, "a dog")
     server.translations = {"A DOG": "the dog"}
     reader.one("#swap").click()
     reader.wait_for("the dog")
     assert server.posted()[-1] == {"source": "de", "target": "en", "text": ["A DOG"], "placeholders": True}
     reader.one("#swap").click()
-    reader.run("const s = document.querySelector('#target'); s.value = 'ar'; s.dispatchEvent(new Event('change'))")
+    reader.choose("target", "ar")
     assert not reader.one("#swap").is_enabled()
     reader.open(server)  # the languages are kept
     assert reader.run("return ['source', 'target'].map(id => document.getElementById(id).value)") == ["en", "ar"]
@@ -285,10 +238,10 @@ def test_a_language_is_detected_only_where_several_are_loaded(reader: Reader, se
     server.pairs = ["en-de", "de-en", "fr-en"]
     reader.open(server)
     assert reader.texts("#source option") == ["Detect language", "English", "German", "French"]
-    reader.run("const s = document.querySelector('#source'); s.value = 'auto'; s.dispatchEvent(new Event('change'))")
+    reader.choose("source", "auto")
     server.detected = ["de-AT", "en"]
     reader.write("ein Hund\nnein")
-    reader.run("const s = document.querySelector('#target'); s.value = 'en'; s.dispatchEvent(new Event('change'))")
+    reader.choose("target", "en")
     reader.wait_for("EIN HUND\nNEIN")
     assert server.posted()[-1] == {"source": "de", "target": "en", "text": ["ein Hund", "nein"], "placeholders": True}
     assert server.posted("/detect")[-1] == {"q": "ein Hund\nnein"}
@@ -299,7 +252,7 @@ def test_a_language_is_detected_only_where_several_are_loaded(reader: Reader, se
     server.detected = ["ar"]
     reader.one("#again").click()
     reader.wait(lambda: "Choose one" in reader.problem())
-    reader.run("const s = document.querySelector('#source'); s.value = 'de'; s.dispatchEvent(new Event('change'))")
+    reader.choose("source", "de")
     reader.wait_for("EIN HUND\nNEIN!")
     assert not reader.shows("#problem")
 
@@ -308,9 +261,7 @@ def test_a_language_is_detected_only_where_several_are_loaded(reader: Reader, se
 
 
 def test_a_click_at_a_word_offers_other_translations_from_there_on(reader: Reader, server: StandIn) -> None:
-    reader.open(server)
-    reader.write("The dog runs. The cat sleeps.\nA bird.")
-    reader.wait_for("THE DOG RUNS. THE CAT SLEEPS.\nA BIRD.")
+    reader.begin(server, "The dog runs. The cat sleeps.\nA bird.")
     reader.all(".word")[4].click()
     reader.wait(lambda: len(reader.texts(".candidates")) == 2)
     prefixed = next(body for body in server.posted() if "prefix" in body)
@@ -329,10 +280,7 @@ def test_a_click_at_a_word_offers_other_translations_from_there_on(reader: Reade
     reader.one("#text").click()
     reader.press(" Two birds.")
     reader.wait_for("THE DOG RUNS. THE two other words\nA BIRD. TWO BIRDS.")  # the choice stays
-    reader.run(
-        "window.copied = []; Object.defineProperty(navigator, 'clipboard',"
-        " {value: {writeText: async (text) => { copied.push(text); }}})"
-    )
+    reader.run(COPIED)
     reader.one("#copy").click()
     assert reader.run("return copied") == ["THE DOG RUNS. THE two other words\nA BIRD. TWO BIRDS."]
 
@@ -349,9 +297,7 @@ def test_sentences_that_do_not_correspond_are_one_unit(reader: Reader, server: S
 
 
 def test_the_keyboard_alone_changes_a_word_and_comes_back(reader: Reader, server: StandIn) -> None:
-    reader.open(server)
-    reader.write("The dog runs. The cat sleeps.")
-    reader.wait_for("THE DOG RUNS. THE CAT SLEEPS.")
+    reader.begin(server, "The dog runs. The cat sleeps.")
     order: list[str] = []
     reader.run("document.querySelector('#source').focus()")
     for _ in range(12):
@@ -381,7 +327,7 @@ def test_two_models_in_turn_have_neither_terms_nor_prefixes_nor_attention(reader
     server.pivot = "en"
     server.pairs = ["de-en", "en-fr", "de-fr"]
     reader.open(server)
-    reader.run("const s = document.querySelector('#target'); s.value = 'fr'; s.dispatchEvent(new Event('change'))")
+    reader.choose("target", "fr")
     assert reader.texts("#about") == ["toy-de-fr, through English"]
     assert not reader.shows("#terms")
     reader.write("a dog")
@@ -393,9 +339,7 @@ def test_two_models_in_turn_have_neither_terms_nor_prefixes_nor_attention(reader
 
 
 def test_attention_is_shown_in_a_frame_that_reaches_nothing(reader: Reader, server: StandIn) -> None:
-    reader.open(server)
-    reader.write("The dog runs. The cat sleeps.")
-    reader.wait_for("THE DOG RUNS. THE CAT SLEEPS.")
+    reader.begin(server, "The dog runs. The cat sleeps.")
     reader.all(".word")[3].click()
     reader.one(".panel .bar button").click()
     frame = reader.wait(lambda: reader.all("#attention iframe"))[0]
@@ -438,12 +382,8 @@ def test_flags_are_said_in_words(reader: Reader, server: StandIn) -> None:
 
 
 def test_terms_are_sent_and_kept_for_their_languages(reader: Reader, server: StandIn) -> None:
-    reader.open(server)
-    reader.write("a dog")
-    reader.wait_for("A DOG")
-    reader.one("summary").click()
-    reader.one("#add-term").click()
-    reader.press("dog", Keys.TAB, "Hund")
+    reader.begin(server, "a dog")
+    reader.add_term("dog", Keys.TAB, "Hund")
     reader.wait(lambda: server.posted()[-1].get("terms") == [["dog", "Hund"]])
     reader.one("#swap").click()
     reader.wait(lambda: server.posted()[-1]["source"] == "de")
@@ -469,9 +409,7 @@ def test_a_browser_that_keeps_nothing_translates_all_the_same(reader: Reader, se
         reader.one("#key").send_keys("secret", Keys.ENTER)
         reader.write("a dog")
         reader.wait_for("A DOG")
-        reader.one("summary").click()
-        reader.one("#add-term").click()
-        reader.press("dog", Keys.TAB, "Hund")
+        reader.add_term("dog", Keys.TAB, "Hund")
         reader.wait(lambda: server.posted()[-1].get("terms") == [["dog", "Hund"]])
     finally:
         reader.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", script)
@@ -606,9 +544,7 @@ def test_two_tabs_share_their_terms(reader: Reader, server: StandIn) -> None:
     reader.driver.switch_to.new_window("tab")
     try:
         reader.open(server)
-        reader.one("summary").click()
-        reader.one("#add-term").click()
-        reader.press("dog")
+        reader.add_term("dog")
         reader.driver.switch_to.window(first)
         reader.wait(lambda: reader.texts("#n-terms") == ["(1)"])
     finally:
@@ -633,8 +569,7 @@ def test_no_text_leaves_the_page_or_lies_over_other_text(
     reader.wait_for(text.upper())
     reader.run("document.querySelector('.word').click()")
     reader.wait(lambda: reader.texts(".candidates"))
-    reader.one("summary").click()
-    reader.one("#add-term").click()
+    reader.add_term()
     reader.run("document.querySelector('#key-form').hidden = false; showProblem(`no ${'place'.repeat(40)}`)")
     reader.run("translateFile(new File([''], `${'long'.repeat(40)}.zip`))")
     found = reader.run(GEOMETRY)
@@ -647,18 +582,15 @@ def test_no_text_leaves_the_page_or_lies_over_other_text(
 
 
 def test_dark_screens_and_paper(reader: Reader, server: StandIn) -> None:
-    style = "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color]"
-    reader.open(server)
-    reader.write("The dog runs.\nThe cat sleeps.")
-    reader.wait_for("THE DOG RUNS.\nTHE CAT SLEEPS.")
+    reader.begin(server, "The dog runs.\nThe cat sleeps.")
     try:
         reader.media(**DARK)
-        assert reader.run(style)[0] == "rgb(22, 24, 27)"
+        assert reader.run(COLOURS)[0] == "rgb(22, 24, 27)"
         reader.one(".word").click()
         reader.wait(lambda: reader.texts(".candidates"))
         reader.screenshot("dark")
         reader.media(media="print", **DARK)
-        assert reader.run(style) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
+        assert reader.run(COLOURS) == ["rgb(255, 255, 255)", "rgb(0, 0, 0)"]
         assert not [one for one in reader.all("button, .panel, #terms") if one.is_displayed()]
         reader.screenshot("printed")
     finally:
@@ -672,21 +604,13 @@ def test_the_page_is_painted_within_a_second_from_one_file(reader: Reader, serve
         reader.open(server)
         paints.append(reader.wait(lambda: reader.run(read)))
     assert min(paints) < 1000
-    loaded = reader.run("return performance.getEntriesByType('resource').map(e => e.name)")
+    loaded = reader.loaded()
     assert loaded == [f"{server.url}api/models"]
 
 
 def test_the_policy_refuses_other_scripts_and_other_servers(reader: Reader, server: StandIn) -> None:
     reader.open(server)
-    blocked = reader.driver.execute_async_script(
-        "const done = arguments[0], blocked = [];"
-        "addEventListener('securitypolicyviolation', e => blocked.push(e.effectiveDirective));"
-        "const script = document.createElement('script'); script.textContent = 'window.broken = 1';"
-        "document.body.append(script);"
-        "fetch('http://127.0.0.1:9/').catch(() => setTimeout(() => done([blocked, window.broken ?? 0]), 50));"
-    )
-    assert blocked == [["script-src-elem", "connect-src"], 0]
-    reader.driver.get_log("browser")  # of the blocked requests
+    reader.refuses_scripts_and_the_network()
 
 
 @pytest.mark.skipif("AXE_CORE" not in os.environ, reason="needs $AXE_CORE, the path of axe.min.js")
@@ -701,8 +625,7 @@ def test_axe_finds_nothing_serious(reader: Reader, server: StandIn, width: int, 
         reader.wait_for("THE DOG RUNS. THE CAT SLEEPS.")
         reader.one(".word").click()
         reader.wait(lambda: reader.texts(".candidates"))
-        reader.one("summary").click()
-        reader.one("#add-term").click()
+        reader.add_term()
         reader.run("document.querySelector('#key-form').hidden = false; showProblem('Something is wrong.')")
         reader.run("translateFile(new File([''], 'a.zip'))")
         server.delay = 3.0
