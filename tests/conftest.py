@@ -1,6 +1,6 @@
 """Fixtures that several test files share."""
 
-import copy
+import gc
 import json
 import logging
 import os
@@ -35,6 +35,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return  # one process keeps the order that it was given
     places = {name: place for place, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of each later garbage collection: they took a tenth of all time."""
+    import hypothesis  # noqa: F401  # its plugin does at the end, and looks for referrers among what is not frozen
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 def pytest_configure() -> None:
@@ -78,22 +87,11 @@ def figures() -> Callable[[str, str], None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _each_composition_once() -> Iterator[None]:
-    """Tests compose the same few configs again and again, and Hydra takes as long for one as a small training takes."""
+    from tests.support.compositions import compose_once
     from transformer_cli.config import compose
 
-    composed: dict[tuple[str, ...], Any] = {}
-    by_hydra = compose.compose
-
-    def compose_once(command: str, arguments: list[str]) -> Any:
-        if any(argument.startswith("hydra.") for argument in arguments):
-            return by_hydra(command, arguments)  # a folder of the user, whose files may change
-        key = (command, *arguments)
-        if key not in composed:
-            composed[key] = by_hydra(command, arguments)
-        return copy.deepcopy(composed[key])
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compose, "compose", compose_once)
+        patch.setattr(compose, "compose", compose_once())
         yield
 
 
