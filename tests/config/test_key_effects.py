@@ -15,13 +15,13 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import Affects, key, key_infos
 from transformer_cli.config.options import info_at
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
-from transformer_cli.data import prepare
+from transformer_cli.data.cache_key import cache_key
 from transformer_cli.data.readers import READERS, Reader
 from transformer_cli.decoding.search import SEARCHES, SearchMethod
 from transformer_cli.errors import ConfigError
+from transformer_cli.training.dev_metrics import ranked_by
 from transformer_cli.training.run_directory import open_run, run_name, write_config
 from transformer_cli.training.schedules import SCHEDULES, ScheduleKind
-from transformer_cli.training.validation import ranked_by
 
 
 @dataclass
@@ -138,14 +138,14 @@ def test_dev_scores_compare_unless_a_search_s_key_says_nothing_or_that_it_affect
 
 
 def test_a_corpus_is_prepared_again_for_a_reader_s_key_unless_it_says_that_the_text_is_the_same() -> None:
-    def cache_key(**options: object) -> str:
-        return prepare._key(
+    def key_of(**options: object) -> str:
+        return cache_key(
             DataConfig(source_lang="en", target_lang="fr", train="a.txt", reader="arrows", options=options), {}
         )
 
-    assert cache_key(mark="->", threads=1) == cache_key(mark="->", threads=2)
-    assert cache_key(mark="->") != cache_key(mark="=>")
-    assert cache_key(unknown=1) != cache_key(unknown=2)
+    assert key_of(mark="->", threads=1) == key_of(mark="->", threads=2)
+    assert key_of(mark="->") != key_of(mark="=>")
+    assert key_of(unknown=1) != key_of(unknown=2)
 
 
 def test_an_option_that_a_later_version_adds_leaves_the_caches_of_this_one_as_they_are() -> None:
@@ -154,8 +154,8 @@ def test_an_option_that_a_later_version_adds_leaves_the_caches_of_this_one_as_th
         later: bool = key(False, "New.", affects="text")
         forgotten: bool = key(False, "New, and of no text.", affects="log")
 
-    def cache_key(schema: type[DataConfig], **options: Any) -> str:
-        return prepare._key(schema(source_lang="en", target_lang="fr", train="a.txt", **options), {})
+    def key_of(schema: type[DataConfig], **options: Any) -> str:
+        return cache_key(schema(source_lang="en", target_lang="fr", train="a.txt", **options), {})
 
-    assert cache_key(Later) == cache_key(Later, forgotten=True) == cache_key(DataConfig)
-    assert cache_key(Later, later=True) != cache_key(DataConfig)
+    assert key_of(Later) == key_of(Later, forgotten=True) == key_of(DataConfig)
+    assert key_of(Later, later=True) != key_of(DataConfig)

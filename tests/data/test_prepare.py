@@ -26,6 +26,7 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.data import cache, hashes
 from transformer_cli.data import prepare as preparation
+from transformer_cli.data.cache_key import cache_key, input_hashes
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.data.sentences import share_of_several
@@ -79,7 +80,7 @@ def config(tmp_path: Path) -> DataConfig:
 
 def test_a_corpus_is_prepared_again_only_when_its_format_changes() -> None:
     config = load_config("train", ["data=demo_en_fr"]).data
-    assert preparation._key(config, preparation._inputs(config, hashes.Hashes(Path())))[:12] == "13f14495cfe9"
+    assert cache_key(config, input_hashes(config, hashes.Hashes(Path())))[:12] == "13f14495cfe9"
 
 
 def prepared_folders(config: DataConfig) -> list[Path]:
@@ -372,7 +373,7 @@ def test_another_option_is_another_folder(config: DataConfig, options: dict[str,
 
 def test_languages_that_change_nothing_keep_the_folder_and_a_swapped_corpus_has_its_own(config: DataConfig) -> None:
     def prepared_in(config: DataConfig) -> str:
-        return preparation._key(config, {"train": [["train.en", "12ab"]]})
+        return cache_key(config, {"train": [["train.en", "12ab"]]})
 
     known = replace(config, languages=["en", "fr"])
     swapped, mislabelled = (replace(of, source_lang="fr", target_lang="en") for of in (known, config))

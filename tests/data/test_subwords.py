@@ -20,7 +20,7 @@ from tests.toy import run as toy_run
 from tests.toy.run import metrics, prepared, run, run_until, sha256
 from transformer_cli.config.data import DataConfig, TokenizerConfig, TokenizerKind
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data import prepare
+from transformer_cli.data.cache_key import cache_key
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared
@@ -218,7 +218,7 @@ def test_another_value_is_another_run_of_the_same_prepared_data(tmp_path: Path) 
     changed = replace(settings, data=replace(settings.data, subword_dropout=0.2))
     with pytest.raises(ConfigError, match=r"data\.subword_dropout was 0\.1, is 0\.2"), open_run(changed):
         pass
-    assert prepare._key(settings.data, {}) == prepare._key(changed.data, {})
+    assert cache_key(settings.data, {}) == cache_key(changed.data, {})
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5])

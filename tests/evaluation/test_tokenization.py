@@ -26,13 +26,13 @@ from transformer_cli.addons.doctor.findings import CheckReport, Level
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.cache_key import cache_key
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.data.prepare import _key
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Translations, bleu
 from transformer_cli.evaluation.tokenization import PLAIN, Tokenization, tokenization, tokenizer_of, warn_of_script
 from transformer_cli.logs import LOGGER
-from transformer_cli.training import validation
+from transformer_cli.training import dev_metrics
 from transformer_cli.training.run_directory import run_name
 
 TEXT = {
@@ -272,7 +272,7 @@ def test_a_run_that_was_ranked_by_13a_is_ranked_anew(
 ) -> None:
     asked: list[tuple[str, str | None, str | None]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(validation, "tokenization", answering(PLAIN, asked))  # as of Japanese, before
+        patch.setattr(dev_metrics, "tokenization", answering(PLAIN, asked))  # as of Japanese, before
         score_as(patch, 99.0, 98.0)
         toy_run.run(tmp_path, toy("ja"))
     assert set(asked) == {("ja", None, None)}
@@ -292,7 +292,7 @@ def test_a_run_that_chrf_has_ranked_keeps_to_it_when_the_library_is_there(
     toy_run.run(tmp_path, toy("ja"))
     more = replace(toy("ja"), train=replace(toy("ja").train, max_steps=8))
     asked: list[tuple[str, str | None, str | None]] = []
-    monkeypatch.setattr(validation, "tokenization", answering(Tokenization("char"), asked))  # for the library
+    monkeypatch.setattr(dev_metrics, "tokenization", answering(Tokenization("char"), asked))  # for the library
     toy_run.run(tmp_path, more)
     assert not [message for message in heard.messages if "do not compare" in message]
     assert heard.text.count("this run goes on with chrF, by which its checkpoints are ranked") == 1
@@ -330,7 +330,7 @@ def test_dev_text_that_13a_does_not_cut_is_told_once(tmp_path: Path, heard: pyte
 def test_the_tokenizer_of_scores_is_no_part_of_the_prepared_corpus_nor_of_a_name() -> None:
     plain = DataConfig(source_lang="en", target_lang="ja")
     chosen = replace(plain, bleu_tokenize="char")
-    assert _key(plain, {}) == _key(chosen, {}) != _key(replace(plain, seed=2), {})
+    assert cache_key(plain, {}) == cache_key(chosen, {}) != cache_key(replace(plain, seed=2), {})
     assert run_name(TrainConfig(data=plain)) == run_name(TrainConfig(data=chosen))
 
 

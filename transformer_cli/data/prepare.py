@@ -11,21 +11,18 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from enum import Enum
 from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.fields import values_that_affect
-from transformer_cli.config.options import options_that_affect
 from transformer_cli.config.tasks import Task, TextKind
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
+from transformer_cli.data.cache_key import cache_key, input_hashes, is_mixed, vocabulary_sizes
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.corpus import (
@@ -36,18 +33,15 @@ from transformer_cli.data.corpus import (
     check_weights,
     input_files,
     load_splits,
-    load_text,
     sentence_key,
-    text_sha256,
 )
 from transformer_cli.data.download import fetch
 from transformer_cli.data.encoding import Encoded, chunks, encoded
 from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.labels import find_labels, find_word_labels, without_blank
-from transformer_cli.data.lines import open_text
 from transformer_cli.data.own_vocabulary import check_tags_of, own_tokenizers
 from transformer_cli.data.pairs import check_separates, texts_of
-from transformer_cli.data.readers import READERS, Split, reader_of
+from transformer_cli.data.readers import Split, reader_of
 from transformer_cli.data.shuffling import Part, times_per_epoch
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
@@ -57,25 +51,14 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import n_processors
 
-_T = TypeVar("_T")
-_FORMAT = 3  # to be raised when the same key would give other files
 _SENTENCES_AT_A_TIME = 10_000
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _FEW_LEFT = 0.1  # of the pairs of a corpus, at most which its weight is hardly that of the corpus
-_SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
 _PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warnings.json", "sets.json", "chunks.json"
 _HELD = "held.json"
 # Files that are no part of the fingerprint: they follow from the others and from the config.
 _APART = (_WARNINGS, _SETS, _CHUNKS, _HELD)
-# Options that are in the keys of all caches, also with their default. Only these are: the list is complete.
-_FIRST = frozenset(
-    {
-        *("source_lang", "target_lang", "builtin", "train", "dev", "test", "seed", "holdout", "on_bad", "tokenizer"),
-        *("max_length", "max_ratio", "drop_duplicates"),
-        *("kind", "vocab_size", "joint", "character_coverage", "byte_fallback", "max_sentences"),  # of the tokenizer
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -132,16 +115,16 @@ def prepare(
         LOGGER.info("data=%s: from %s to %s, with its sides exchanged", config.name, *config.languages[::-1])
     place = folder_named(config.cache) / config.name
     hashes = Hashes(place, verify=config.verify and os.environ.get("LOCAL_RANK", "0") == "0")  # once on each machine
-    inputs = _inputs(config, hashes)
+    inputs = input_hashes(config, hashes)
     left_out_keys = frozenset(filter(None, map(sentence_key(config), left_out)))
-    folder = place / f"prepared-{_key(config, inputs, tokenizers, left_out_keys)[:12]}"
+    folder = place / f"prepared-{cache_key(config, inputs, tokenizers, left_out_keys)[:12]}"
     ensure_folder(
         folder,
         lambda empty: _build(empty, config, progress=progress, tokenizers=tokenizers, left_out=left_out_keys),
         hashes,
     )
     prepared = _open(folder, config.trained)
-    if _is_mixed(config):
+    if is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
     named = {f"data.{split}: {name}": sha256 for split, files in inputs.items() for name, sha256 in files}
@@ -149,77 +132,9 @@ def prepare(
     return replace(prepared, inputs=named, left_out=left_out)
 
 
-def _inputs(config: DataConfig, hashes: Hashes) -> dict[Split, list[list[str]]]:
-    """Name and SHA-256 of each file that a split is read from; of text without files, no name and its own SHA-256."""
-    files = {split: input_files(config, split) for split in _SPLITS}
-    paths = list(dict.fromkeys(chain.from_iterable(files.values())))
-    if not paths:
-        texts = {split: load_text(config, split) for split in _SPLITS}
-        return {split: [["", text_sha256(text)]] for split, text in texts.items() if text is not None}
-    for path in paths:
-        with open_text(path):  # says what is wrong with a folder, a FIFO or a file that may not be read
-            pass
-    sha256 = dict(zip(paths, hashes.of(paths), strict=True))
-    return {split: [[path.name, sha256[path]] for path in files[split]] for split in _SPLITS}
-
-
-def _key(
-    config: DataConfig,
-    inputs: dict[Split, list[list[str]]],
-    tokenizers: Tokenizers | None = None,
-    left_out: frozenset[str] = frozenset(),
-) -> str:
-    """SHA-256 of the input files' bytes and of every option that changes what is made of them."""
-    options = _chosen(values_that_affect("text", config), values_that_affect("text", type(config)()))
-    for name, values in _sizes(config).items():
-        options["tokenizer"][name] = values if len(values) > 1 else values[0]
-    for name in ("multiple_of", "model"):  # are in the sizes, and in `tokenizers`
-        options["tokenizer"].pop(name, None)
-    if not config.is_swapped:
-        options.pop("languages", None)  # without effect unless the sides are swapped
-    options.pop("options", None)
-    if config.reader is not None:
-        options["reader"] = [config.reader, READERS[config.reader].version]
-        options["options"] = options_that_affect("text", READERS, config.reader, config.options)
-    if _is_mixed(config):
-        options[_PARTS] = True
-    if tokenizers is not None:
-        options["tokenizer"] = tokenizers.source.sha256
-        if not tokenizers.joint:
-            options["tokenizer"] = [tokenizers.source.sha256, tokenizers.target.sha256]
-    if left_out:
-        options["left_out"] = sorted(left_out)
-    everything = json.dumps([_FORMAT, options, list(inputs.values())], default=_enum_name, sort_keys=True)
-    return hashlib.sha256(everything.encode()).hexdigest()
-
-
-def _chosen(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """The options that are in the key: a default is left out, but for _FIRST, so that later options keep older keys."""
-    return {
-        name: _chosen(value, defaults[name]) if name == "tokenizer" else value
-        for name, value in values.items()
-        if name in _FIRST or value != defaults[name]
-    }
-
-
-def _sizes(config: DataConfig) -> dict[str, list[Any]]:
-    """Whether a vocabulary has bytes, and its size, which follow from other options; of each, if sizes differ."""
-    has_list = isinstance(config.tokenizer.vocab_size, list | tuple)
-    each = [config.tokenizer.of_side(side) for side in ((0, 1) if has_list else (0,))]
-    return {
-        "byte_fallback": [one.byte_fallback if one.is_auto else one.has_bytes for one in each],
-        "vocab_size": [AUTO if one.is_auto else one.size for one in each],
-    }
-
-
 def _shown_size(config: DataConfig) -> str:
-    sizes = _sizes(config)["vocab_size"]
+    sizes = vocabulary_sizes(config)["vocab_size"]
     return " and ".join("a suitable number of" if size == AUTO else f"{size:,}" for size in sizes)
-
-
-def _enum_name(value: object) -> str:
-    assert isinstance(value, Enum)
-    return value.name
 
 
 def _build(
@@ -261,7 +176,7 @@ def _build(
                 if config.bidirectional:
                     writer.write((targets.ids, targets.lengths), (sources.ids, sources.lengths))
     report.require_pairs(config.trained)
-    if _is_mixed(config):
+    if is_mixed(config):
         _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
     if config.bidirectional:
         _write_json(folder / _CHUNKS, [int(keep.sum()) for keep in kept])
@@ -427,10 +342,6 @@ def _sides(text: CleanText, config: DataConfig) -> Iterator[tuple[str, str]]:
             return ((source, "") for source, _ in text.each())
         case _:
             return (("", target) for _, target in text.each())
-
-
-def _is_mixed(config: DataConfig) -> bool:
-    return bool(config.weights) or config.temperature != 1
 
 
 def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part]:

@@ -18,11 +18,11 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.models.locate import exported_for
 from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, CheckpointStore, Damage
+from transformer_cli.training.dev_metrics import METRIC
 from transformer_cli.training.ema import EMA_PREFIX as EMA
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.trainer import Trainer, spec_of
-from transformer_cli.training.validation import METRIC
 
 RESUME_AUTO = "auto"  # of `resume`
 

@@ -18,6 +18,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.registry import check_model
 from transformer_cli.training.checkpoints import Checkpoint
+from transformer_cli.training.dev_metrics import dev_metrics, dev_tokens
 from transformer_cli.training.optimizers import check_optimizer
 from transformer_cli.training.precision import choose_dtype
 from transformer_cli.training.progress import MetricAccumulator, Progress
@@ -25,7 +26,6 @@ from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import load_checkpoint
 from transformer_cli.training.schedules import build_schedule, check_schedule
 from transformer_cli.training.trainer import Trainer, UpdateStats
-from transformer_cli.training.validation import dev_metrics, dev_tokens
 
 
 class TrainingState:

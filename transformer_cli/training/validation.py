@@ -19,21 +19,16 @@ from torch import Tensor
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import to_plain
-from transformer_cli.config.data import DataConfig
-from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig
-from transformer_cli.config.fields import keys_that_affect
+from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
-from transformer_cli.config.options import options_that_affect
-from transformer_cli.config.tags import languages_of
-from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, TASKS
-from transformer_cli.config.train import TrainConfig, TrainSettings, ranking_metric
+from transformer_cli.config.tasks import ACCURACY, BLEU
+from transformer_cli.config.train import TrainConfig, ranking_metric
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several, translates_letterless
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
@@ -45,17 +40,19 @@ from transformer_cli.evaluation.metrics import (
     Score,
     Translations,
 )
-from transformer_cli.evaluation.tokenization import (
-    PLAIN,
-    WESTERN,
-    Tokenization,
-    tokenization,
-    tokenizer_of,
-    warn_of_script,
-)
+from transformer_cli.evaluation.tokenization import PLAIN, warn_of_script
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.transformer import Model, Transformer
+from transformer_cli.training.dev_metrics import (
+    CHRF,
+    EVAL_LINES,
+    METRIC,
+    chrf_decides,
+    dev_metrics,
+    dev_tokens,
+    ranked_by,
+)
 from transformer_cli.training.forward import predict_batch
 from transformer_cli.training.precision import choose_dtype
 
@@ -120,7 +117,6 @@ class DevScores:
 
 
 LABELS = {"bleu": "BLEU", "spbleu": "spBLEU", "chrf": "chrF", "chrf++": "chrF++", "ter": "TER"}  # where people read
-CHRF = "chrf"  # the metric in place of BLEU where that cannot be computed
 
 
 @dataclass(frozen=True)
@@ -163,26 +159,6 @@ def _signed(score: Score) -> float:
 TRUSTED = {BLEU: (5.0, 10.0), CHRF: (20.0, 7.0), ACCURACY: (0.0, 0.0)}
 
 Autocast = Callable[[], AbstractContextManager[Any]]
-
-DEV_TEXT, METRIC, EVAL_LINES = "data.dev", "train.best_metric", "train.eval_lines"
-_NOT_OF_THE_SCORE = frozenset(keys_that_affect(DecodeConfig, "rounding", "speed"))
-
-
-def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev: int) -> dict[str, Any]:
-    """All that a rank depends on beside the model, by config key, as JSON: ranks compare only where this is equal.
-
-    `config` is plain. Of the search it has only what is not by default: a later tfm has more options.
-    """
-    train, decode = config["train"], dict(config["decode"])
-    found = {METRIC: metric, DEV_TEXT: dev_sha256, "data.max_length": config["data"]["max_length"]}
-    if train["best_metric"] == NLL:
-        return found
-    default = to_plain(DecodeConfig())
-    decode["options"] = options_that_affect("scores", SEARCHES, decode["search"], decode["options"])
-    search = {k: v for k, v in decode.items() if k not in _NOT_OF_THE_SCORE and v != default.get(k)}
-    if search.get("length_penalty") == LENGTH_PENALTY:  # as unset
-        del search["length_penalty"]
-    return {**found, EVAL_LINES: min(train["eval_lines"], n_dev), "decode": search}
 
 
 class Validator(ABC):
@@ -426,34 +402,6 @@ class TranslationValidator(Validator):
 
     def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
         return source_BS, target_in_BT
-
-
-def dev_metrics(settings: TrainSettings) -> list[str]:
-    """The metrics of dev translations by name: `train.metrics`, and that of `train.best_metric`."""
-    best = ranking_metric(settings, TASKS["translation"])
-    also = [] if best in (NLL, ACCURACY) else [best]
-    return list(dict.fromkeys([*settings.metrics, *also]))
-
-
-def dev_tokens(data: DataConfig, language: str = "") -> Tokenization:
-    """The tokenization of dev BLEU, or of that of a part in one language.
-
-    Raises EnvironmentFault if data.bleu_tokenize asks for what is not installed.
-    """
-    name = data.bleu_tokenize
-    language = language or data.target_lang
-    usual = dict.fromkeys(map(tokenizer_of, languages_of(language)))
-    if name is None and len(usual) > 1:
-        missing = f"BLEU of {language}: its languages take the tokenizers {' and '.join(usual)}, so there is no"
-        return Tokenization(WESTERN, missing=f"{missing} BLEU of all of them together")
-    return tokenization(language, name, asked_by=None if name is None else f"data.bleu_tokenize={name}")
-
-
-def chrf_decides(config: TrainConfig) -> str:
-    """The clause on what chrF is used for where BLEU cannot be computed."""
-    ranked = ranking_metric(config.train, TASKS["translation"]) == BLEU
-    more = ", which also decides on the best checkpoint, patience and the average" if ranked else ""
-    return f"Dev scores are chrF until then{more}"
 
 
 def make_validator(config: TrainConfig, prepared: Prepared, device: torch.device) -> Validator:

@@ -5,7 +5,7 @@ from transformer_cli.config.tasks import BLEU
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.evaluation.tokenization import suited_tokenizer
-from transformer_cli.training.validation import chrf_decides, dev_metrics, dev_tokens
+from transformer_cli.training.dev_metrics import chrf_decides, dev_metrics, dev_tokens
 
 
 def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:
