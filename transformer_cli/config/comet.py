@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from transformer_cli.config.fields import key
 
+FLAGS = {"--comet-model": "comet.model", "--comet-python": "comet.python", "--trust-comet-model": "comet.trust"}
+
 
 @dataclass
 class CometConfig:

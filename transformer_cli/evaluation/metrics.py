@@ -10,8 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.config.comet import CometConfig
-from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import FLORES200, PLAIN, Tokenization, tokenization
 from transformer_cli.registry import Registry, check_callable, guarded
@@ -61,25 +59,11 @@ class Translations:
 
 
 @dataclass(frozen=True)
-class CometSettings:
-    """The settings of COMET, as the keys of the group `comet`."""
-
-    model: str = CometConfig.model
-    python: str | None = None
-    trust: bool = False
-    device: Device = Device.auto  # auto: a GPU of CUDA, where COMET's Python sees one
-
-    @classmethod
-    def of(cls, config: CometConfig, device: Device) -> "CometSettings":
-        return cls(config.model, config.python, config.trust, device)
-
-
-@dataclass(frozen=True)
 class MetricSettings:
     tokens: Tokenization = PLAIN
     source_lang: str = ""
     target_lang: str = ""
-    comet: CometSettings = CometSettings()
+    config: Any = None  # of the command: a metric that has keys of its own finds them there
 
 
 class MetricUnavailable(Exception):

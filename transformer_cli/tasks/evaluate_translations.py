@@ -25,7 +25,7 @@ from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport, ReportRequest
-from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Score, Translations, check_line_counts
+from transformer_cli.evaluation.metrics import MetricSettings, Score, Translations, check_line_counts
 from transformer_cli.evaluation.model_test_sets import test_sets, warn_of_other_language, warn_of_training_text
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.saved import (
@@ -61,7 +61,7 @@ def evaluate(config: EvaluateConfig, opened: Opened, device: torch.device) -> No
             tokens_for(config, language or own[1], of_model=of_model),
             own[0],
             language or own[1],
-            CometSettings.of(config.comet, config.device),
+            config,
         )
 
     for test in tests:

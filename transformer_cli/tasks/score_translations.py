@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.tags import split_tags
-from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, Translations
+from transformer_cli.evaluation.metrics import MetricSettings, Translations
 from transformer_cli.evaluation.report import (
     Provenance,
     Report,
@@ -61,8 +61,8 @@ def _score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet
         source_lang, target_lang = language_of_file(config.source), language_of_file(reference_files(config)[0])
 
     def settings_of(language: str) -> MetricSettings:
-        comet = CometSettings.of(config.comet, config.device)
-        return MetricSettings(tokens_for(config, language or target_lang), source_lang, language or target_lang, comet)
+        language = language or target_lang
+        return MetricSettings(tokens_for(config, language), source_lang, language, config)
 
     translations = Translations(hypotheses.texts, test.references, test.sources)
     results = evaluate_parts(translations, test.parts, settings_of, config.metrics, test=test.name)

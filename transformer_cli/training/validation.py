@@ -34,7 +34,6 @@ from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import (
     METRICS,
-    CometSettings,
     MetricSettings,
     MetricUnavailable,
     Score,
@@ -328,8 +327,7 @@ class TranslationValidator(Validator):
         """The metric settings of the whole dev set, or of a part of it in one language."""
         data = self.config.data
         tokens = dev_tokens(data, language) if language else self.tokens
-        comet = CometSettings.of(self.config.comet, self.config.device)
-        return MetricSettings(tokens, data.source_lang, language or data.target_lang, comet)
+        return MetricSettings(tokens, data.source_lang, language or data.target_lang, self.config)
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         data = self.config.data

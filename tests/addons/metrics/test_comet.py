@@ -6,15 +6,16 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.judges import call, judge
-from transformer_cli.addons.metrics.comet import comet, model_of, sentences
+from transformer_cli.addons.metrics.comet import CometSettings, comet, model_of, sentences
 from transformer_cli.cli import main
 from transformer_cli.config.comet import CometConfig
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
-from transformer_cli.evaluation.metrics import CometSettings, MetricSettings, MetricUnavailable, Translations
+from transformer_cli.evaluation.metrics import MetricSettings, MetricUnavailable, Translations
 
 SOURCES = ["hello you", "good day\rto all", "", "a b c d", "x"]
 HYPOTHESES = ["hallo du", "guten tag  ", "leer", "", "y"]
@@ -60,6 +61,10 @@ def stub(tmp_path: Path, model: Path) -> Callable[..., CometSettings]:
     return make
 
 
+def given(comet: CometSettings) -> MetricSettings:
+    return MetricSettings(config=SimpleNamespace(comet=comet, device=comet.device))
+
+
 def refusal(work: Callable[[], object], kind: type[TfmError]) -> str:
     with pytest.raises(kind) as caught:
         work()
@@ -69,7 +74,7 @@ def refusal(work: Callable[[], object], kind: type[TfmError]) -> str:
 
 @pytest.mark.skipif(os.name == "nt", reason="the stub is a script")
 def test_lines_reach_comet_one_by_one_and_the_score_is_their_mean(stub: Callable[..., CometSettings]) -> None:
-    settings = MetricSettings(comet=stub())
+    settings = given(stub())
     lengths = [len(line) for line in HYPOTHESES]
     scores = sentences(TEXT, settings)
     assert list(scores.values) == lengths
@@ -83,7 +88,7 @@ def test_lines_reach_comet_one_by_one_and_the_score_is_their_mean(stub: Callable
 
 @pytest.mark.skipif(os.name == "nt", reason="the stub is a script")
 def test_code_in_a_checkpoint_is_allowed_only_on_request(stub: Callable[..., CometSettings]) -> None:
-    assert comet(TEXT, MetricSettings(comet=stub(variable="TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")))
+    assert comet(TEXT, given(stub(variable="TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the stub is a script")
@@ -106,7 +111,7 @@ def test_each_fault_is_a_line(fault: str, kind: type[TfmError], says: str, stub:
 def test_each_text_is_given_as_what_it_is(stub: Callable[..., CometSettings]) -> None:
     settings = stub()
     texts = Translations(["h one", "h two"], [["r one", "r two"]], ["s one", "s two"])
-    comet(texts, MetricSettings(comet=settings))
+    comet(texts, given(settings))
     arguments, lines = json.loads(Path(f"{settings.python}.given").read_text(encoding="utf-8"))
     assert lines == {"-s": ["s one", "s two"], "-t": ["h one", "h two"], "-r": ["r one", "r two"]}
     assert arguments[arguments.index("--model") + 1] == str(Path(settings.model, "checkpoints", "model.ckpt"))
@@ -114,7 +119,7 @@ def test_each_text_is_given_as_what_it_is(stub: Callable[..., CometSettings]) ->
 
 @pytest.mark.skipif(os.name == "nt", reason="the stub is a script")
 def test_a_line_without_a_score_is_noticed(stub: Callable[..., CometSettings]) -> None:
-    settings = MetricSettings(comet=stub(n=4))
+    settings = given(stub(n=4))
     assert "scored 4 lines of 5" in refusal(lambda: comet(TEXT, settings), EnvironmentFault)
 
 
@@ -147,6 +152,7 @@ def test_without_the_package_the_command_says_how_to_install_it(
 MAKE_A_MODEL = """
 import sys, string, torch, yaml
 from pathlib import Path
+from types import SimpleNamespace
 import pytorch_lightning
 from comet.models import RegressionMetric
 from transformers import BertConfig, BertModel, BertTokenizerFast

@@ -2,6 +2,7 @@
 
 from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.command import Command, register
+from transformer_cli.config import comet
 
 
 def _run(config: CompareConfig) -> None:
@@ -18,12 +19,7 @@ register(
         schema=CompareConfig,
         run=_run,
         groups={"data": None, "decode": "beam"},
-        group_flags={
-            "--comet-model": "comet.model",
-            "--comet-python": "comet.python",
-            "--trust-comet-model": "comet.trust",
-            "--beam": "decode.beam_size",
-        },
+        group_flags={**comet.FLAGS, "--beam": "decode.beam_size"},
         needs_word="Name two or more, as `tfm compare runs/old runs/new`",
     )
 )

@@ -17,7 +17,7 @@ from transformer_cli.addons.comparison.test_set import check_n_lines, settings_f
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError, EnvironmentFault
-from transformer_cli.evaluation.metrics import SENTENCE_METRICS, CometSettings, MetricSettings
+from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings
 from transformer_cli.evaluation.significance import Resampling
 from transformer_cli.evaluation.test_sets import (
     TestSet,
@@ -42,8 +42,8 @@ def run(config: CompareConfig) -> None:
         given = f"only {shown(config.systems[0])} is given" if config.systems else "none is given"
         raise ConfigError(f"systems: {given}. Name two or more, of which the first is the baseline")
     measures = measures_of(config)
-    comet = MetricSettings(comet=CometSettings.of(config.comet, config.device))
-    prepare_metrics([*config.metrics, config.sentence_metric], comet)  # refuses before anything is translated
+    needed = [*config.metrics, config.sentence_metric]
+    prepare_metrics(needed, MetricSettings(config=config))  # refuses before anything is translated
     page = page_file(config)
     files = {name: read_translations(Path(name)) for name in config.systems if not is_model(Path(name))}
     names = short_names(config.systems)

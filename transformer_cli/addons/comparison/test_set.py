@@ -6,7 +6,7 @@ from pathlib import Path
 from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.data.lines import Lines, read_lines
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.metrics import CometSettings, MetricSettings
+from transformer_cli.evaluation.metrics import MetricSettings
 from transformer_cli.evaluation.test_sets import TestSet, named_test_sets, reference_files, tokens_for
 
 
@@ -38,7 +38,7 @@ def settings_for(
         listed = " and ".join(dict.fromkeys(one.bleu for one in tokens))
         missing = f"its languages take the tokenizers {listed}, so there is no BLEU of all of them together"
         used = replace(used, missing=missing)
-    return MetricSettings(used, *languages, CometSettings.of(config.comet, config.device))
+    return MetricSettings(used, *languages, config)
 
 
 def check_n_lines(lines: Lines, n_lines: int, where: str) -> None:

@@ -15,10 +15,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.train import Device
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.evaluation.metrics import (
-    CometSettings,
     MetricSettings,
     MetricUnavailable,
     Score,
@@ -64,6 +64,23 @@ answer(version=found, path=os.path.abspath(path), gpu=torch.cuda.is_available())
 
 
 @dataclass(frozen=True)
+class CometSettings:
+    """What COMET is run by: the keys of the group `comet`, and the device."""
+
+    model: str = CometConfig.model
+    python: str | None = None
+    trust: bool = False
+    device: Device = Device.auto  # auto: a GPU of CUDA, where COMET's Python sees one
+
+    @classmethod
+    def of(cls, settings: MetricSettings) -> "CometSettings":
+        if settings.config is None:
+            return cls()
+        keys: CometConfig = settings.config.comet
+        return cls(keys.model, keys.python, keys.trust, settings.config.device)
+
+
+@dataclass(frozen=True)
 class CometModel:
     """A checkpoint that can be used."""
 
@@ -91,9 +108,10 @@ def sentences(translations: Translations, settings: MetricSettings) -> SentenceS
     if len(translations.references) > 1:
         raise MetricUnavailable("COMET", f"takes one reference, and there are {len(translations.references)}")
     given = (translations.sources, translations.hypotheses, translations.references[0])
-    values = segments(*map(tuple, given), settings.comet)
-    model = model_of(settings.comet)
-    name = quoted(settings.comet.model, 200)[1:-1] if is_name(settings.comet) else model.path.parents[1].name
+    own = CometSettings.of(settings)
+    values = segments(*map(tuple, given), own)
+    model = model_of(own)
+    name = quoted(own.model, 200)[1:-1] if is_name(own) else model.path.parents[1].name
     signature = f"nrefs:1|model:{name}|sha256:{model.sha256[:12]}|version:{model.version}"
     return SentenceScores("COMET", values, signature)
 

@@ -29,9 +29,9 @@ def _comet_of_sentences(translations: Translations, settings: MetricSettings) ->
 
 @METRIC_NEEDS.register("comet")
 def _comet_model(settings: MetricSettings) -> None:
-    from transformer_cli.addons.metrics.comet import model_of
+    from transformer_cli.addons.metrics.comet import CometSettings, model_of
 
-    model_of(settings.comet)
+    model_of(CometSettings.of(settings))
 
 
 def _rouge(translations: Translations, settings: MetricSettings, *, name: str) -> list[Score]:

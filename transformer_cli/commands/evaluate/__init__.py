@@ -1,6 +1,7 @@
 """`tfm evaluate`."""
 
 from transformer_cli.command import Command, register
+from transformer_cli.config import comet
 from transformer_cli.config.evaluate import EvaluateConfig
 
 
@@ -17,12 +18,7 @@ register(
         example="tfm evaluate --beam 4",
         schema=EvaluateConfig,
         run=_run,
-        group_flags={
-            "--beam": "decode.beam_size",
-            "--comet-model": "comet.model",
-            "--comet-python": "comet.python",
-            "--trust-comet-model": "comet.trust",
-        },
+        group_flags={"--beam": "decode.beam_size", **comet.FLAGS},
         input_hint="Name files with --source and --reference, or a test set with --test-set",
     )
 )
