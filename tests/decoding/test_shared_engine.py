@@ -21,7 +21,7 @@ from tests.toy.translator import SAMPLE, engine_of, sentences, toy_tokenizer, tr
 from transformer_cli import plugins
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.batch_queue import BatchQueue, BatchReport, Call, GoneError, Kind, Work
+from transformer_cli.decoding.batch_queue import BatchKind, BatchQueue, BatchReport, Call, GoneError, Work
 from transformer_cli.decoding.engine import Capabilities, DecodeRequest, SearchedBatch, check_supported
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import TranslateOptions
@@ -246,7 +246,7 @@ def queue_of(lengths: Sequence[int], *, most: int, others: Sequence[int] = ()) -
     """A queue in which so many sentences wait, those at `others` with another request."""
     waiting = BatchQueue(FakeEngine(), 0, None, window=100)
     for n, length in enumerate(lengths):
-        kind = Kind(DecodeRequest(BEAM), "other" if n in others else "one", most)
+        kind = BatchKind(DecodeRequest(BEAM), "other" if n in others else "one", most)
         wanted: list[Any] = [(Call(), lambda n, found: None, 0)]
         waiting.waiting[n] = Work(kind, n, None, length, since=float(n), turn=float(n), wanted=wanted)
         waiting._queue(waiting.waiting[n])

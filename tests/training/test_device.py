@@ -16,7 +16,6 @@ import torch
 from scripts.house import modules
 from tests.toy.run import CPU, config, tokenizers
 from transformer_cli import cli
-from transformer_cli.addons.doctor import updates
 from transformer_cli.config.train import Compile, Device, Precision
 from transformer_cli.data.transfer import copies_asynchronously
 from transformer_cli.errors import EnvironmentFault
@@ -260,16 +259,6 @@ def test_what_torch_lacks_on_mps_is_no_internal_error(error: Exception, lacks: s
     fault = cli.as_fault(error, ["train"])
     assert isinstance(fault, EnvironmentFault)
     assert str(fault) == f"device=mps: has no {lacks}. Use device=cpu"
-
-
-def test_the_memory_of_mps_is_what_it_is_recommended_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = [2 << 30]
-    monkeypatch.setattr(torch.mps, "empty_cache", lambda: held.__setitem__(0, 1 << 30))
-    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: held[0])
-    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 12 << 30)
-    meter = updates._Meter(MPS)
-    held[0] = 4 << 30
-    assert meter.read() == updates.Memory(peak=3 << 30, available=11 << 30)
 
 
 def test_a_gpu_that_is_too_small_for_the_weights_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

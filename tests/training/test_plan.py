@@ -4,16 +4,12 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from tests.conftest import slow
 from tests.support.each import each
 from tests.toy.run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
-from transformer_cli.addons.doctor import updates
-from transformer_cli.addons.doctor.findings import CheckReport
 from transformer_cli.commands.train.run import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
@@ -295,27 +291,6 @@ def test_a_warm_up_beyond_the_end_is_told_before_the_first_update(
     assert "schedule.warmup_steps=5: the run ends after 2 updates, while the learning rate rises" in caplog.text
 
 
-ODD: list[tuple[dict[str, Any], str]] = [
-    ({"max_steps": 2000}, "epochs"),
-    ({"max_steps": 2}, "epochs"),
-    ({"max_steps": 100, "eval_every": 101}, "eval_every"),
-    ({"max_steps": 100, "eval_every": 10, "patience": 10}, "patience"),
-    ({"max_steps": 9, "tokens_per_update": 10_000}, "update"),
-]
-
-
-@each("settings, check", ODD)
-def test_doctor_warns_of_a_plan_that_nobody_wants(settings: dict[str, Any], check: str) -> None:
-    odd = config(**{"eval_every": 1, **settings})
-    report = CheckReport()
-    updates._check_plan(odd, prepared(), report.section("training"))
-    warned = [finding.where for finding in report.findings() if finding.level.name == "warning"]
-    assert warned == [check]
-    report = CheckReport()
-    updates._check_plan(config(max_steps=100), prepared(), report.section("training"))
-    assert [finding.level.name for finding in report.findings()] == ["ok"]
-
-
 def test_the_first_line_comes_within_seconds_and_others_by_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -363,22 +338,3 @@ def test_the_commands_to_use_next_name_a_run_that_is_not_the_newest(
     assert "goes on" not in "\n".join(
         _next(config(schedule=LINEAR), TrainResult(Path("runs/newer/m"), 1.0, 5, "chrf"), "")
     )
-
-
-@pytest.mark.parametrize(("seconds", "n_updates"), [(1.5, 5), (4.0, 3), (20.0, 1)])
-def test_the_seconds_of_an_update_are_those_of_five_or_of_what_is_begun_in_ten_seconds(
-    seconds: float, n_updates: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, steps = [0.0], list[int]()
-    monkeypatch.setattr(updates.time, "perf_counter", lambda: clock[0])
-
-    def run(batches: list[SimpleNamespace], *, step: int = 1) -> float:
-        clock[0] += seconds
-        steps.append(step)
-        return seconds
-
-    feed = SimpleNamespace(batches=lambda step: [SimpleNamespace(n_tokens=10)])
-    dry_run = SimpleNamespace(feed=feed, seconds_per_token=0.1, run=run)
-    found = updates._seconds_per_update(dry_run)  # type: ignore[arg-type]
-    assert steps == list(range(1, n_updates + 1))
-    assert found == (seconds, f"{n_updates} timed")

@@ -71,14 +71,15 @@ class BatchReport:
 Answer = Callable[[int, Any], object]  # gets the index of an item and its result, in a thread of the engine
 
 
-Item = tuple[Hashable, Any, int]  # a key, equal for equal results; a segment, or a pair to force-decode; its tokens
+# A key, equal for equal results; a segment, or a pair to force-decode; its tokens.
+QueueItem = tuple[Hashable, Any, int]
 
 
 @dataclass(eq=False)
 class Work:
     """A sentence to search, or a pair to force-decode, and who wants the result."""
 
-    kind: "Kind"
+    kind: "BatchKind"
     key: Hashable
     what: Any
     n_tokens: int  # of its longer side that is padded, EOS counted
@@ -97,7 +98,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Kind:
+class BatchKind:
     """What can be in one batch: searches of one request, or force-decoding alike."""
 
     request: DecodeRequest | None = field(compare=False)
@@ -175,7 +176,7 @@ class BatchQueue:
             self.is_closed = True
             self.changed.notify_all()
 
-    def add(self, kind: Kind, items: Sequence[Item], call: Call, answer: Answer) -> None:
+    def add(self, kind: BatchKind, items: Sequence[QueueItem], call: Call, answer: Answer) -> None:
         """Let `answer` get the result of each item: now, of those that are known."""
         known = []
         with self.changed:

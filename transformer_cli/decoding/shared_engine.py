@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.batch_queue import BatchQueue, BatchReport, Call, Failed, GoneError, Item, Kind
+from transformer_cli.decoding.batch_queue import BatchKind, BatchQueue, BatchReport, Call, Failed, GoneError, QueueItem
 from transformer_cli.decoding.engine import Capabilities, DecodeRequest, Engine, SearchedBatch
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import SEARCHES, Hypothesis
@@ -24,7 +24,7 @@ CACHED = 20_000  # sentences whose hypotheses are kept: some 20 MB
 
 
 class SharedEngine:
-    """`engine`, which up to `n_threads` threads of its own call, for any number of callers.
+    """`engine`, which up to `n_searches` threads of its own call, for any number of callers.
 
     Hypotheses are those of the engine alone: an engine's translation does not depend on its batch. `observe` gets each
     batch that is finished. The threads end with this object, or with `close`.
@@ -87,15 +87,15 @@ class SharedEngine:
         kind, items = self._searches(segments, request)
         return await self._results_async(kind, items, call or Call())
 
-    def _searches(self, segments: Sequence[Segment], request: DecodeRequest) -> tuple[Kind, list[Item]]:
+    def _searches(self, segments: Sequence[Segment], request: DecodeRequest) -> tuple[BatchKind, list[QueueItem]]:
         """What `segments` are to the queue."""
         is_random = SEARCHES[request.config.search].draws
         key = ("search", repr(request.config), request.seed if is_random else None)
         alike = replace(request, first_line=0)
-        kind = Kind(
+        kind = BatchKind(
             alike, key, self.engine.tokens_per_batch(request.config) * self.batches_at_once, keeps=not is_random
         )
-        items: list[Item] = []
+        items: list[QueueItem] = []
         for segment in segments:
             # The line decides random choices; without these, equal sentences are one.
             line = (request.first_line + segment.line, segment.part) if is_random else None
@@ -114,12 +114,12 @@ class SharedEngine:
     ) -> list[ForcedScores]:
         key = ("score", with_attention, batch_tokens)
         most = self.engine.tokens_per_batch(DecodeConfig(search="greedy", beam_size=1)) * self.batches_at_once
-        kind = Kind(None, key, most, with_attention, batch_tokens)
+        kind = BatchKind(None, key, most, with_attention, batch_tokens)
         items = [((key, tuple(pair[0]), tuple(pair[1])), pair, max(map(len, pair)) + 1) for pair in pairs]
         found = dict(self._results(kind, items, call or Call()))
         return [found[n] for n in range(len(pairs))]
 
-    def _results(self, kind: Kind, items: Sequence[Item], call: Call) -> Iterator[tuple[int, Any]]:
+    def _results(self, kind: BatchKind, items: Sequence[QueueItem], call: Call) -> Iterator[tuple[int, Any]]:
         """The index and the result of each item, as they are found."""
         arrived: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._queue.add(kind, items, call, lambda n, found: arrived.put((n, found)))
@@ -138,7 +138,7 @@ class SharedEngine:
             call.is_cancelled = True  # what is still waiting need not be searched
             raise
 
-    async def _results_async(self, kind: Kind, items: Sequence[Item], call: Call) -> list[Any]:
+    async def _results_async(self, kind: BatchKind, items: Sequence[QueueItem], call: Call) -> list[Any]:
         """The result of each item."""
         loop = asyncio.get_running_loop()
         arrived: dict[int, Any] = {}

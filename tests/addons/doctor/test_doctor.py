@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -331,6 +332,16 @@ def test_a_loss_that_is_no_number_is_an_error_of_its_own_kind() -> None:
     assert error.todo == "Lower schedule.lr, or set train.clip_norm"
 
 
+def test_the_memory_of_mps_is_what_it_is_recommended_to_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [2 << 30]
+    monkeypatch.setattr(torch.mps, "empty_cache", lambda: held.__setitem__(0, 1 << 30))
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: held[0])
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 12 << 30)
+    meter = updates._Meter(torch.device("mps"))
+    held[0] = 4 << 30
+    assert meter.read() == updates.Memory(peak=3 << 30, available=11 << 30)
+
+
 def trained_report(**train: int) -> CheckReport:
     return report_of_training(toy_run.config(**train))
 
@@ -352,6 +363,46 @@ def test_the_estimate_is_the_arithmetic_of_its_figures() -> None:
     assert figures["updates_per_epoch"] == round(int(prepared.train.target_lengths.sum()) / 40)
     assert figures["peak_bytes"] >= 0
     assert bad(report) == []
+
+
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"max_steps": 2000}, "epochs"),
+    ({"max_steps": 2}, "epochs"),
+    ({"max_steps": 100, "eval_every": 101}, "eval_every"),
+    ({"max_steps": 100, "eval_every": 10, "patience": 10}, "patience"),
+    ({"max_steps": 9, "tokens_per_update": 10_000}, "update"),
+]
+
+
+@each("settings, check", ODD)
+def test_a_plan_that_wastes_the_run_is_a_warning(settings: dict[str, Any], check: str) -> None:
+    odd = toy_run.config(**{"eval_every": 1, **settings})
+    report = CheckReport()
+    updates._check_plan(odd, toy_run.prepared(), report.section("training"))
+    warned = [finding.where for finding in report.findings() if finding.level.name == "warning"]
+    assert warned == [check]
+    report = CheckReport()
+    updates._check_plan(toy_run.config(max_steps=100), toy_run.prepared(), report.section("training"))
+    assert [finding.level.name for finding in report.findings()] == ["ok"]
+
+
+@pytest.mark.parametrize(("seconds", "n_updates"), [(1.5, 5), (4.0, 3), (20.0, 1)])
+def test_the_seconds_of_an_update_are_those_of_five_or_of_what_is_begun_in_ten_seconds(
+    seconds: float, n_updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, steps = [0.0], list[int]()
+    monkeypatch.setattr(updates.time, "perf_counter", lambda: clock[0])
+
+    def run(batches: list[SimpleNamespace], *, step: int = 1) -> float:
+        clock[0] += seconds
+        steps.append(step)
+        return seconds
+
+    feed = SimpleNamespace(batches=lambda step: [SimpleNamespace(n_tokens=10)])
+    dry_run = SimpleNamespace(feed=feed, seconds_per_token=0.1, run=run)
+    found = updates._seconds_per_update(dry_run)  # type: ignore[arg-type]
+    assert steps == list(range(1, n_updates + 1))
+    assert found == (seconds, f"{n_updates} timed")
 
 
 @each(

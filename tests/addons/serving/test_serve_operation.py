@@ -528,7 +528,7 @@ def test_a_replaced_model_leaves_the_memory(tmp_path: Path) -> None:
 def test_a_batch_that_is_searched_when_the_process_ends_is_finished(tmp_path: Path) -> None:
     program = """
 import threading, time
-from transformer_cli.decoding.batch_queue import Call, Kind
+from transformer_cli.decoding.batch_queue import BatchKind, Call
 from transformer_cli.decoding.shared_engine import SharedEngine
 searching = threading.Event()
 class Engine:
@@ -540,7 +540,7 @@ class Engine:
         return [None]
 shared = SharedEngine(Engine())
 items = [("key", ([1], [1]), 2)]
-kind = Kind(None, "score", 100)
+kind = BatchKind(None, "score", 100)
 threading.Thread(target=lambda: list(shared._results(kind, items, Call())), daemon=True).start()
 assert searching.wait(60)
 """
