@@ -15,6 +15,7 @@ from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig
 from transformer_cli.data.corpus import load_text
+from transformer_cli.data.pair_changes import PAIR_CHANGES
 from transformer_cli.data.readers import READERS
 from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, SearchMethod, SearchRequest
 from transformer_cli.errors import ConfigError, DataError
@@ -34,8 +35,10 @@ from transformer_cli.registry import Registry
 from transformer_cli.training.optimizers import OPTIMIZERS, build_optimizer
 from transformer_cli.training.schedules import SCHEDULES, build_schedule
 
-REGISTRIES: list[Registry[Any]] = [MODELS, OPTIMIZERS, SCHEDULES, SEARCHES, METRICS, SENTENCE_METRICS, READERS]
-HERE = rf"plugin tests\.test_plugin_faults \(.*{Path(__file__).name}:\d+\)"
+REGISTRIES: list[Registry[Any]] = [
+    *(MODELS, OPTIMIZERS, SCHEDULES, SEARCHES, METRICS, SENTENCE_METRICS, READERS, PAIR_CHANGES)
+]
+HERE = rf"plugin {re.escape(__name__)} \(.*{Path(__file__).name}:\d+\)"
 TWO_LINES = Translations(["a b", "c"], [["a b", "d"]])
 
 

@@ -67,7 +67,7 @@ class Task:
 
     @property
     def stacks(self) -> list[str]:
-        """Which of the two stacks of layers its models have."""
+        """The stacks of layers that its models have."""
         return [side for side, has in (("encoder", self.has_source), ("decoder", not self.has_labels)) if has]
 
     def validator(self, config: Any, prepared: Any, device: Any) -> Any:
