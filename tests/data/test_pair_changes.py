@@ -82,3 +82,8 @@ def test_a_change_that_loses_pairs_or_makes_long_ones_is_refused(register: Calla
 def test_a_change_that_nothing_registers_is_refused_before_the_text_is_read() -> None:
     with pytest.raises(ConfigError, match="no change of training pairs called `copid`"):
         check_components(config("copid"), toy_run.CPU)
+
+
+def test_augmentation_is_chosen_by_its_shares_alone() -> None:
+    with pytest.raises(ConfigError, match=r"data\.changes: augment is chosen by the shares in data\.augment"):
+        check_components(config("augment"), toy_run.CPU)

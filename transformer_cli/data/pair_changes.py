@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.config.data import DataConfig
+from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry, check_callable, guarded
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ def pair_changes(config: DataConfig) -> list[str]:
 
 
 def check_pair_changes(config: DataConfig) -> None:
-    """Raise ConfigError for a change that is not registered."""
+    """Raise ConfigError for a change that is not registered, or has keys by which it is chosen."""
+    if AUGMENT in config.changes:
+        raise ConfigError(
+            f"data.changes: {AUGMENT} is chosen by the shares in data.augment. Set one there, and leave it out"
+        )
     for name in pair_changes(config):
         PAIR_CHANGES.check(name)
