@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from transformer_cli.config.checks import AUTO, BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
 from transformer_cli.config.fields import Affects, check_ranges, key, key_infos
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
-from transformer_cli.config.tasks import TASKS, Task, TextKind
+from transformer_cli.config.tasks import TASKS, Task
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
 
@@ -473,14 +473,14 @@ class DataConfig:
     def _check_columns(self) -> None:
         if not self.columns:
             return
-        may_be_three = self.trained.text is TextKind.labelled_lines
+        may_be_three = self.trained.labels_lines
         if len(self.columns) not in ((2, 3) if may_be_three else (2,)) or len(set(self.columns)) < len(self.columns):
             how_many, example = ("two or three", "[0,1] or [0,1,2]") if may_be_three else ("two", "[0,1]")
             raise ConfigError(
                 f"data.columns={self.columns}: must be {how_many} different ones, counted from 0. Choose {how_many}, as"
                 f" in {example}"
             )
-        if self.builtin is not None or self.trained.text is TextKind.plain:
+        if self.builtin is not None or not self.trained.has_source:
             what = "built in" if self.builtin is not None else "plain text"
             raise ConfigError(f"data.columns={self.columns}: data={self.name} is {what}, not a table. Leave it out")
 

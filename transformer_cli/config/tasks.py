@@ -4,8 +4,7 @@ A task is one object. Its facts are read by the config, the readers of corpora a
 their work when they are called, so that no torch is needed to name a task.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from enum import Enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from transformer_cli.errors import ConfigError
@@ -14,15 +13,6 @@ from transformer_cli.registry import Registry, is_ours, place_of
 NLL = "nll"  # nats per target token of the dev set, for every task
 ACCURACY = "accuracy"  # of the dev set, in percent: of sentences or words that get labels
 BLEU = "bleu"  # of dev translations; chrF where BLEU cannot be computed
-
-
-class TextKind(Enum):
-    """What the files of a corpus hold."""
-
-    parallel = "parallel"  # a text and its translation
-    labelled_lines = "labelled_lines"  # label<TAB>text
-    labelled_words = "labelled_words"  # CoNLL columns: a word and its label a line
-    plain = "plain"  # text
 
 
 class Task:
@@ -34,7 +24,14 @@ class Task:
     """
 
     name = ""  # as it is registered
-    text: ClassVar[TextKind] = TextKind.parallel
+    has_source: ClassVar[bool] = True  # a text that the targets are made from
+    has_labels: ClassVar[bool] = False  # targets are labels, and an encoder alone is trained
+    has_words: ClassVar[bool] = False  # each word has a label: both sides of a pair are divided by tabs
+    reader: ClassVar[str] = "files"  # entry of the reader registry, for its files
+    files: ClassVar[str] = "two text files, as in data.train=[corpus.en,corpus.de]"  # for messages
+    page: ClassVar[str] = ""  # of docs/, which says where its corpora are from
+    # Training text that is in dev or test, for the warning: what it is, and if its target is the same, too.
+    leak: ClassVar[tuple[str, str]] = ("training pairs have a source sentence of it", "with the same translation")
     model: ClassVar[str] = "transformer"  # entry of the model registry, and the kind of its models
     what: ClassVar[str] = "a translator"  # what a model is called
     command: ClassVar[str] = "translate"  # that a model is for
@@ -53,22 +50,33 @@ class Task:
 
     @property
     def translates(self) -> bool:
-        return self.text is TextKind.parallel
+        return self.has_source and not self.has_labels
 
     @property
-    def has_labels(self) -> bool:
-        """Whether an encoder alone is trained, with labels for its targets."""
-        return self.text in (TextKind.labelled_lines, TextKind.labelled_words)
-
-    @property
-    def has_source(self) -> bool:
-        """Whether there is a text that the targets are made from."""
-        return self.text is not TextKind.plain
+    def labels_lines(self) -> bool:
+        """Whether each line has a label, rather than each of its words."""
+        return self.has_labels and not self.has_words
 
     @property
     def stacks(self) -> list[str]:
         """The stacks of layers that its models have."""
         return [side for side, has in (("encoder", self.has_source), ("decoder", not self.has_labels)) if has]
+
+    def labels_of(self, target: str) -> list[str]:
+        """The labels in the target of a pair."""
+        return [target]
+
+    def find_labels(self, targets: Iterable[str]) -> list[str]:
+        """The different labels in the targets of the training text; the index of a label is its class."""
+        raise self._lacks("find_labels")
+
+    def scored_text(self, text: Any, labels: Sequence[str], split: str, config: Any) -> Any:
+        """The `data.corpus.ParallelText` of dev or test as it is scored. Raises DataError for one without a use."""
+        return text
+
+    def encode(self, text: Any, tokenizers: Any, labels: Sequence[str], config: Any, report: Any, **how: Any) -> Any:
+        """Chunks of the training text as ids, where words have labels, as `data.prepare` makes them of other text."""
+        raise self._lacks("encode")
 
     def validator(self, config: Any, prepared: Any, device: Any) -> Any:
         """The `training.validation.Validator` of a run."""

@@ -13,7 +13,7 @@ from transformer_cli.config.options import options_that_affect
 from transformer_cli.data.corpus import input_files, load_text, text_sha256
 from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.lines import open_text
-from transformer_cli.data.readers import READERS, Split
+from transformer_cli.data.readers import READERS, Split, reader_of
 from transformer_cli.data.tokenizer import Tokenizers
 
 _FORMAT = 3  # to be raised when the same key would give other files
@@ -58,7 +58,7 @@ def cache_key(
         options.pop("languages", None)  # without effect unless the sides are swapped
     options.pop("options", None)
     if config.reader is not None:
-        options["reader"] = [config.reader, READERS[config.reader].version]
+        options["reader"] = [config.reader, reader_of(config).version]
         options["options"] = options_that_affect("text", READERS, config.reader, config.options)
     if is_mixed(config):
         options["parts.json"] = True

@@ -10,7 +10,7 @@ from itertools import compress
 import numpy as np
 import numpy.typing as npt
 
-from transformer_cli.config.tasks import Task, TextKind
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.corpus import Text
 from transformer_cli.data.normalization import canonical, format_characters
 from transformer_cli.data.tags import split_tags
@@ -61,9 +61,9 @@ class CleaningReport:
         if self.n_kept == 0:
             why = ", ".join(f"{count:,} {why}" for count, why in self._drops() if count) or "the text is empty"
             todo = "Loosen the filter or fix the text"
-            if task.text is TextKind.labelled_words and self.n_read == 0:
+            if task.has_words and self.n_read == 0:
                 todo = "Write a word and its label on each line"
-            elif task.text is TextKind.labelled_words and self.n_long:
+            elif task.has_words and self.n_long:
                 todo = "Put a blank line between two sentences, or raise data.max_length"
             raise DataError(f"data.train: none of {self.n_read:,} pairs is left: {why}. {todo}")
 

@@ -15,7 +15,6 @@ from typing import NoReturn
 
 from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.tags import language_of, languages_of, tags_in
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.corpus_files import read_files
 from transformer_cli.data.detokenize import detokenized
 from transformer_cli.data.lines import Lines, shown
@@ -275,7 +274,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         _report_bad(of_corpus)
     _report_dropped(text.bad_pairs, len(text.bad_pairs))
     # Of training text this is counted when it is prepared.
-    if n_copies > _MANY_COPIES * sum(text.sizes) and split != "train" and config.trained.text is not TextKind.plain:
+    if n_copies > _MANY_COPIES * sum(text.sizes) and split != "train" and config.trained.has_source:
         share = f"{n_copies / sum(text.sizes):.0%}"
         LOGGER.warning(
             "data.%s: source and target are equal in %s of the pairs; is one file named twice?", split, share
@@ -378,7 +377,7 @@ def load_splits(config: DataConfig, spool: Path) -> Splits:
 
 def sentence_key(config: DataConfig) -> Callable[[str], str]:
     """What makes two sources the same sentence, without their tags."""
-    is_in_fields = config.trained.text is TextKind.labelled_words or config.n_texts > 1
+    is_in_fields = config.trained.has_words or config.n_texts > 1
     return canonical_fields if is_in_fields else canonical
 
 

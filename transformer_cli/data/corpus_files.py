@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.data import archive
 from transformer_cli.data.compression import ByteSource
 from transformer_cli.data.download import downloads_folder
@@ -93,8 +92,7 @@ def find_file(name: str, config: DataConfig, *, key: str) -> CorpusFile:
         raise DataError(f"data.root={shown(config.root)}: holds no {shown(name)}, packed or not. Put it there")
     if config.downloads:
         raise DataError(f"{files[0]}: not downloaded. Run `tfm prepare data={shown(config.name)}`, or set data.root")
-    if config.trained.has_labels:
-        page = "classifying" if config.trained.text is TextKind.labelled_lines else "tagging"
+    if page := config.trained.page:
         source = f"docs/{page}.md describes where data={shown(config.name)} comes from"
         raise DataError(
             f"{files[0]}: no such file. Correct {key}, or set data.root to the folder that has it ({source})"

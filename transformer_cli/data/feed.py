@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches, updates_per_epoch
 from transformer_cli.data.cache import Array, EncodedCorpus
@@ -40,7 +39,7 @@ def epoch_of(config: TrainConfig, prepared: Prepared) -> Epoch:
 
 def _counted_lengths(config: TrainConfig, corpus: EncodedCorpus) -> Array:
     """The lengths that tokens_per_update counts: of the targets, in classification of the sources."""
-    return corpus.source_lengths if config.data.trained.text is TextKind.labelled_lines else corpus.target_lengths
+    return corpus.source_lengths if config.data.trained.labels_lines else corpus.target_lengths
 
 
 class Feed:

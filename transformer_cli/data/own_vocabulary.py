@@ -10,7 +10,6 @@ from pathlib import Path
 import sentencepiece
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.lines import shown
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import UNK_SURFACE, Tokenizer, Tokenizers
@@ -35,7 +34,7 @@ def own_tokenizers(config: DataConfig) -> Tokenizers | None:
         more = f"; appended: {', '.join(appended)}" if appended else ""
         LOGGER.info("%s: %s, %s pieces%s", _KEY, shown(file), f"{len(tokenizer):,}", more)
     source, target = found[0][0], found[-1][0]
-    if config.trained.text is TextKind.plain:
+    if not config.trained.has_source:
         source = target
     return Tokenizers(source, target)
 

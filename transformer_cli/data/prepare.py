@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tasks import Task, TextKind
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.cache_key import cache_key, input_hashes, is_mixed, vocabulary_sizes
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
@@ -36,22 +36,19 @@ from transformer_cli.data.corpus import (
     sentence_key,
 )
 from transformer_cli.data.download import fetch
-from transformer_cli.data.encoding import Encoded, chunks, encoded
+from transformer_cli.data.encoding import Encoded, encoded
 from transformer_cli.data.hashes import Hashes
-from transformer_cli.data.labels import find_labels, find_word_labels, without_blank
 from transformer_cli.data.own_vocabulary import check_tags_of, own_tokenizers
 from transformer_cli.data.pairs import check_separates, texts_of
 from transformer_cli.data.readers import Split, reader_of
 from transformer_cli.data.shuffling import Part, times_per_epoch
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
-from transformer_cli.data.words import WordEncoder, in_a_row, split_words
 from transformer_cli.environment import folder_named
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import n_processors
 
-_SENTENCES_AT_A_TIME = 10_000
 _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _FEW_LEFT = 0.1  # of the pairs of a corpus, at most which its weight is hardly that of the corpus
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
@@ -166,9 +163,9 @@ def _build(
         if is_large:
             LOGGER.info("encoding the text")
         kept: list[Array] = []
-        has_words = config.trained.text is TextKind.labelled_words
-        encode = _encoded_words if has_words else _encoded
-        with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=has_words) as writer:
+        task = config.trained
+        encode = task.encode if task.has_words else _encoded
+        with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=task.has_words) as writer:
             for sources, targets, *word_ends in encode(
                 train, tokenizers, labels, config, report, progress=progress, kept=kept
             ):
@@ -209,18 +206,12 @@ def _labels(train: CleanText, splits: Splits, config: DataConfig, left_out: froz
     key_of = sentence_key(config)
     pairs = splits.train.each() if left_out else ()
     others = (label for text, label in pairs if key_of(split_tags(text, config.all_tags)[1]) in left_out)
-    find = find_word_labels if config.trained.text is TextKind.labelled_words else find_labels
-    return find(chain((label for _, label in train.each()), held_out, others))
+    return config.trained.find_labels(chain((label for _, label in train.each()), held_out, others))
 
 
 def _scored(text: ParallelText | None, labels: list[str], split: Split, config: DataConfig) -> ParallelText | None:
     """Dev or test text as it is scored. Raises DataError for a class that is not one of `labels`."""
-    if text is not None and config.trained.text is TextKind.labelled_words and not text.sources:
-        raise DataError(f"data.{split}: holds no sentence. Name a file with a word and its label a line")
-    if text is None or config.trained.text is not TextKind.labelled_lines:
-        return text
-    spec = getattr(config, split)
-    return without_blank(text, labels, where=str(spec) if isinstance(spec, str) else f"data.{split}")
+    return None if text is None else config.trained.scored_text(text, labels, split, config)
 
 
 def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
@@ -240,7 +231,7 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
         return train_tokenizer(sentences, tokenizer, seed=config.seed, tags=tags, share=share, text=what)
 
     if config.tokenizer.joint:
-        joint = train((0,) if config.trained.has_labels else (1,) if config.trained.text is TextKind.plain else (0, 1))
+        joint = train([*([0] if config.trained.has_source else []), *([] if config.trained.has_labels else [1])])
         return Tokenizers(joint, joint)
     return Tokenizers(train((0,)), train((1,)))
 
@@ -281,67 +272,34 @@ def _encoded(
                 report.n_truncated += int((n_whole > sources.lengths).sum())
             lengths = sources.lengths, targets.lengths
             if not config.trained.translates:  # what has one side is as long as that
-                lengths = ((sources if config.trained.text is TextKind.labelled_lines else targets).lengths,) * 2
-            n_added = 2 if config.trained.text is TextKind.labelled_lines else 1
+                lengths = ((sources if config.trained.has_source else targets).lengths,) * 2
+            n_added = 2 if config.trained.labels_lines else 1
             longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
             n_tags = sources.count(source.tag_ids)
             keep = keep_mask(*lengths, longest, config.max_ratio, report=report, n_tags=n_tags)
             report.max_length = config.max_length
             kept.append(keep)
-            match config.trained.text:
-                case TextKind.parallel:
-                    yield sources.pick(keep, source.end_ids), targets.pick(keep, target.end_ids)
-                case TextKind.labelled_lines:
-                    chosen = np.fromiter(islice(classes, len(keep)), np.int64, len(keep))[keep]
-                    classified = sources.pick(keep, source.end_ids, bos_id=source.bos_id)
-                    yield classified, Encoded(chosen, np.ones_like(chosen))
-                case _:
-                    written = targets.pick(keep, target.end_ids)
-                    yield Encoded(np.empty(0, np.int32), np.zeros_like(written.lengths)), written
+            if config.trained.translates:
+                yield sources.pick(keep, source.end_ids), targets.pick(keep, target.end_ids)
+            elif config.trained.has_source:
+                chosen = np.fromiter(islice(classes, len(keep)), np.int64, len(keep))[keep]
+                classified = sources.pick(keep, source.end_ids, bos_id=source.bos_id)
+                yield classified, Encoded(chosen, np.ones_like(chosen))
+            else:
+                written = targets.pick(keep, target.end_ids)
+                yield Encoded(np.empty(0, np.int32), np.zeros_like(written.lengths)), written
             bar.update(len(keep))
-
-
-def _encoded_words(
-    text: CleanText,
-    tokenizers: Tokenizers,
-    labels: list[str],
-    config: DataConfig,
-    report: CleaningReport,
-    *,
-    progress: bool,
-    kept: list[Array],
-) -> Iterator[tuple[Encoded, Encoded, Array]]:
-    """`_encoded` of sentences whose words have labels: their ids with EOS, the labels, and the words' last tokens."""
-    off = None if progress else True
-    numbers = {label: number for number, label in enumerate(labels)}
-    encoder = WordEncoder(tokenizers.source, as_written=True)
-    n_ends = len(tokenizers.source.end_ids)
-    with tqdm(total=len(text), desc="encoding", unit=" sentences", unit_scale=True, disable=off) as bar:
-        for chunk in chunks(text.each(), _SENTENCES_AT_A_TIME):
-            words = encoder.encode([split_words(source) for source, _ in chunk])
-            sentences = [in_a_row(one) for one in words]
-            lengths = np.array([len(one.ids) for one in sentences])
-            keep = keep_mask(lengths, lengths, config.max_length - n_ends, config.max_ratio, report=report)
-            report.max_length = config.max_length
-            kept.append(keep)
-            chosen = [(s, split_words(target)) for s, (_, target) in compress(zip(sentences, chunk, strict=True), keep)]
-            sources = Encoded.of_sentences([[*s.ids, *tokenizers.source.end_ids] for s, _ in chosen])
-            targets = Encoded.of_sentences([[numbers[label] for label in its] for _, its in chosen])
-            yield sources, targets, np.array([end for s, _ in chosen for end in s.word_ends], np.int64)
-            bar.update(len(chunk))
 
 
 def _sides(text: CleanText, config: DataConfig) -> Iterator[tuple[str, str]]:
     """The pairs; a side that is not encoded is empty. Two texts that are classified together are a side each."""
-    match config.trained.text:
-        case TextKind.parallel:
-            return text.each()
-        case TextKind.labelled_lines if config.n_texts == 2:
-            return (texts_of(source) for source, _ in text.each())
-        case TextKind.labelled_lines:
-            return ((source, "") for source, _ in text.each())
-        case _:
-            return (("", target) for _, target in text.each())
+    if config.trained.translates:
+        return text.each()
+    if config.n_texts == 2:
+        return (texts_of(source) for source, _ in text.each())
+    if config.trained.has_source:
+        return ((source, "") for source, _ in text.each())
+    return (("", target) for _, target in text.each())
 
 
 def _parts(folder: Path, corpus: EncodedCorpus, config: DataConfig) -> list[Part]:

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.model import Positions
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.pairs import delimited_pair, encode_text_pairs
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.transfer import to_device
@@ -50,7 +49,7 @@ class LineEncoder:
     ) -> None:
         self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
         # With BOS, which the sources of translators never contain.
-        self.begins = model.task.text is TextKind.labelled_lines
+        self.begins = model.task.labels_lines
         self.n_texts = model.config.n_segments
         self.max_length = longest_of(model)
         self.begin()

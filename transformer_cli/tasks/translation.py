@@ -7,7 +7,7 @@ from typing import Any
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tags import language_of, languages_of, tags_in
-from transformer_cli.config.tasks import BLEU, TASKS, Task, TextKind
+from transformer_cli.config.tasks import BLEU, TASKS, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.models.registry import MODELS, Vocabulary
 
@@ -15,7 +15,7 @@ from transformer_cli.models.registry import MODELS, Vocabulary
 class Translation(Task):
     """A text is translated; checkpoints are ranked by dev BLEU."""
 
-    text, model, what, command = TextKind.parallel, "transformer", "a translator", "translate"
+    model, what, command = "transformer", "a translator", "translate"
     metric = BLEU
     most_epochs, fewest_updates = 50, 1000
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.model import ModelConfig, Pooling
-from transformer_cli.config.tasks import TextKind, task_of_model
+from transformer_cli.config.tasks import task_of_model
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import clean
 from transformer_cli.data.corpus import load_splits, sentence_key
@@ -187,13 +187,9 @@ def _training_sentences(config: DataConfig, left_out: Sequence[str]) -> tuple[li
     chosen = [pairs[i] for i in sampled(len(pairs), config.tokenizer, seed=config.seed)]
     sources = [split_tags(source, config.all_tags)[1] for source, _ in chosen]
     targets = [target for _, target in chosen]
-    match config.trained.text:
-        case TextKind.parallel:
-            return sources, targets
-        case TextKind.labelled_lines | TextKind.labelled_words:
-            return (list(chain.from_iterable(map(texts_of, sources))) if config.n_texts == 2 else sources), []
-        case TextKind.plain:
-            return [], targets
+    if config.n_texts == 2:
+        sources = list(chain.from_iterable(map(texts_of, sources)))
+    return sources if config.trained.has_source else [], [] if config.trained.has_labels else targets
 
 
 def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfig:

@@ -6,7 +6,6 @@ from pathlib import Path
 import torch
 
 from transformer_cli.config.checks import AUTO
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
@@ -45,18 +44,13 @@ def _auto(chosen: Sequence[Chosen]) -> Iterator[tuple[str, str]]:
 
 
 def _corpus(config: TrainConfig, prepared: Prepared) -> str:
-    train, data = prepared.train, config.data
+    train, data, task = prepared.train, config.data, config.data.trained
     n_source, n_target = len(train.source_ids), len(train.target_ids)
-    match data.trained.text:
-        case TextKind.parallel:
-            sides = f"{n_source:,} + {n_target:,} tokens, {data.source_lang} → {data.target_lang}"
-            return f"{data.name}: {len(train):,} training pairs, {sides}"
-        case TextKind.labelled_lines:
-            return f"{data.name}: {len(train):,} training lines, {n_source:,} tokens"
-        case TextKind.labelled_words:
-            return f"{data.name}: {len(train):,} training sentences, {n_target:,} words, {n_source:,} tokens"
-        case TextKind.plain:
-            return f"{data.name}: {len(train):,} training lines, {n_target:,} tokens"
+    if task.translates:
+        sides = f"{n_source:,} + {n_target:,} tokens, {data.source_lang} → {data.target_lang}"
+        return f"{data.name}: {len(train):,} training pairs, {sides}"
+    lines = f"sentences, {n_target:,} words" if task.has_words else "lines"
+    return f"{data.name}: {len(train):,} training {lines}, {n_source if task.has_source else n_target:,} tokens"
 
 
 def _held_out(prepared: Prepared) -> str:

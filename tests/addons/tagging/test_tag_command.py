@@ -20,17 +20,17 @@ from tests.support.contract import is_text
 from tests.support.each import each
 from tests.toy import run as toy_run
 from tests.toy.run import train
+from transformer_cli.addons.tagging.conll import Dialect
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.addons.tagging.run_tag import RowFilter, SentenceFilter, with_tag
 from transformer_cli.addons.tagging.word_tagger import WordTagger
+from transformer_cli.addons.tagging.words import words_of_line
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import Pooling
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Epoch, Feed
 from transformer_cli.data.prepare import prepare
-from transformer_cli.data.readers.conll import Dialect
-from transformer_cli.data.words import words_of_line
 from transformer_cli.errors import DataError
 from transformer_cli.models.file import read_model
 from transformer_cli.text_io import decode_line

@@ -16,6 +16,7 @@ from tests.conftest import slow
 from transformer_cli.addons.tagging.tagger import Tagger, span_means
 from transformer_cli.addons.tagging.word_labels import MostFrequent, word_report
 from transformer_cli.addons.tagging.word_tagger import WordTagger
+from transformer_cli.addons.tagging.words import WordEncoder, split_words, windows, words_of_line
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.model import Pooling
@@ -24,7 +25,7 @@ from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.data.words import WordEncoder, in_a_row, split_words, windows, words_of_line
+from transformer_cli.data.words import in_a_row
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training.forward import predict_batch

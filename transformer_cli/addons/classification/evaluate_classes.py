@@ -6,13 +6,12 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.classification.labels import without_blank
 from transformer_cli.addons.classification.scores import ClassReport, class_report
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
-from transformer_cli.data.labels import without_blank
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import ConfigError, DataError
@@ -120,7 +119,7 @@ def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Te
 
 
 def check_classes(model: ModelFile, data: DataConfig) -> None:
-    if data.trained.text is not TextKind.labelled_lines:
+    if not data.trained.labels_lines:
         raise ConfigError(f"data={data.name}: has no classes, but this is a classifier. Choose another corpus")
     if data.n_texts != model.config.n_segments:
         what, it = ("pairs of texts", "single texts") if data.n_texts == 2 else ("single texts", "pairs of texts")

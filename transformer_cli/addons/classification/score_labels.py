@@ -1,8 +1,8 @@
 """The scores of classes that are given in a file: no model, and no torch, is needed."""
 
+from transformer_cli.addons.classification.labels import real_lines
 from transformer_cli.addons.classification.scores import class_report
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.data.labels import real_lines
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.evaluation.report import (

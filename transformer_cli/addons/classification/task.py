@@ -1,17 +1,21 @@
 """The task of classification: a label for each line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import ACCURACY, Task, TextKind
+from transformer_cli.config.tasks import ACCURACY, Task
 from transformer_cli.config.train import TrainConfig
 
 
 class Classification(Task):
     """A line gets a class, or a pair of texts does."""
 
-    text, model, what, command = TextKind.labelled_lines, "classifier", "a classifier", "classify"
+    has_labels, reader, page = True, "columns", "classifying"
+    files = "a table of label<TAB>text, as in data.train=train.tsv"
+    leak = "training lines have a sentence of it", "with the same label"
+    model, what, command = "classifier", "a classifier", "classify"
     also_from = ("transformer",)
     metric, unit = ACCURACY, "sentences"
     most_epochs, fewest_updates = 12, 300
@@ -19,6 +23,17 @@ class Classification(Task):
 
     def recipe_of(self, n_columns: int) -> str | None:
         return "pairs" if self.recipe == "labels" and n_columns == 3 else self.recipe
+
+    def find_labels(self, targets: Iterable[str]) -> list[str]:
+        from transformer_cli.addons.classification.labels import find_labels
+
+        return find_labels(targets)
+
+    def scored_text(self, text: Any, labels: Sequence[str], split: str, config: DataConfig) -> Any:
+        from transformer_cli.addons.classification.labels import without_blank
+
+        named = getattr(config, split)
+        return without_blank(text, labels, where=named if isinstance(named, str) else f"data.{split}")
 
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.addons.classification.validator import ClassValidator

@@ -13,7 +13,6 @@ from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.addons.language_models.perplexity import TextScores, text_scores
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
@@ -110,7 +109,7 @@ def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> _T
     """The test set of `data=`, or of the text that the model was trained on."""
     data = own_corpus(model, path) if config.data is None else config.data
     kept = kept_test([model], path) if config.data is None else None
-    if data.trained.text is not TextKind.plain:
+    if data.trained.has_source:
         raise ConfigError(
             f"data={data.name}: is for data.task={data.task}, and this is a language model. Give --source FILE,"
             " or add data=text data.test=FILE"

@@ -5,8 +5,10 @@ from typing import Any
 from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.command import Command, register
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tasks import TASKS
+from transformer_cli.data.registry import READERS
 from transformer_cli.models.registry import MODELS, Vocabulary
 
 
@@ -40,6 +42,13 @@ def _language_model(config: ModelConfig, source: Vocabulary, target: Vocabulary,
     from transformer_cli.addons.language_models.language_model import LanguageModel
 
     return LanguageModel(config, vocab_size=target.size, pad_id=target.pad_id, options=options)
+
+
+@READERS.register("plain")
+def _plain(config: DataConfig) -> Any:
+    from transformer_cli.addons.language_models.plain import Plain
+
+    return Plain(config)
 
 
 TASKS.register("language_model")(LanguageModelling())

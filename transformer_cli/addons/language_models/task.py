@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import NLL, Task, TextKind
+from transformer_cli.config.tasks import NLL, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
@@ -12,7 +12,9 @@ from transformer_cli.errors import ConfigError
 class LanguageModelling(Task):
     """Text is continued; checkpoints are ranked by their perplexity."""
 
-    text, model, what, command = TextKind.plain, "decoder", "a language model", "generate"
+    has_source, reader, files = False, "plain", "a text file, as in data.train=corpus.txt"
+    leak = "training lines are lines of it", "the same"
+    model, what, command = "decoder", "a language model", "generate"
     metric = NLL
     most_epochs, fewest_updates = 10, 1000
     recipe = "text"

@@ -8,17 +8,16 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.tagging.conll import is_conllu, trained_columns
 from transformer_cli.addons.tagging.entities import are_bio, warn_not_bio
 from transformer_cli.addons.tagging.word_labels import MostFrequent, WordReport, word_accuracy, word_report
 from transformer_cli.addons.tagging.word_tagger import WordTagger
+from transformer_cli.addons.tagging.words import split_words
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, prepared_of
-from transformer_cli.data.readers.conll import is_conllu, trained_columns
-from transformer_cli.data.words import split_words
 from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.model_test_sets import labelled_text
 from transformer_cli.evaluation.report import Provenance, print_classes
@@ -171,5 +170,5 @@ def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> Wo
 
 
 def check_labels_of_words(data: DataConfig) -> None:
-    if data.trained.text is not TextKind.labelled_words:
+    if not data.trained.has_words:
         raise ConfigError(f"data={data.name}: has no labels of words, but this is a tagger. Choose another corpus")

@@ -5,8 +5,10 @@ from typing import Any
 from transformer_cli.addons.tagging.keys import TagConfig
 from transformer_cli.addons.tagging.task import Tagging
 from transformer_cli.command import Command, register
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tasks import TASKS
+from transformer_cli.data.registry import READERS
 from transformer_cli.models.registry import MODELS, Vocabulary
 
 
@@ -33,6 +35,13 @@ def _tagger(config: ModelConfig, source: Vocabulary, target: Vocabulary, options
     from transformer_cli.addons.tagging.tagger import Tagger
 
     return Tagger(config, vocab_size=source.size, pad_id=source.pad_id, n_labels=target.size, options=options)
+
+
+@READERS.register("conll")
+def _conll(config: DataConfig) -> Any:
+    from transformer_cli.addons.tagging.conll import Conll
+
+    return Conll(config)
 
 
 TASKS.register("token_classification")(Tagging())

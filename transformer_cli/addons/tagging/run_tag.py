@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from transformer_cli.addons.tagging.conll import Dialect, columns_of, trained_columns
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.addons.tagging.word_tagger import WordTagger
+from transformer_cli.addons.tagging.words import words_of_line
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
-from transformer_cli.data.readers.conll import Dialect, columns_of, trained_columns
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.data.words import words_of_line
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER

@@ -2,9 +2,9 @@
 
 from transformer_cli.addons.tagging.entities import OUTSIDE, are_bio, warn_not_bio
 from transformer_cli.addons.tagging.word_labels import word_report
+from transformer_cli.addons.tagging.words import split_words, words_of_line
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
-from transformer_cli.data.words import split_words, words_of_line
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.report import (
     Provenance,

@@ -1,21 +1,48 @@
 """The task of tagging: a label for each word."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import ACCURACY, Task, TextKind
+from transformer_cli.config.tasks import ACCURACY, Task
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.errors import DataError
 
 
 class Tagging(Task):
     """Each word of a sentence gets a label."""
 
-    text, model, what, command = TextKind.labelled_words, "tagger", "a tagger", "tag"
+    has_labels, has_words, reader, page = True, True, "conll", "tagging"
+    files = "a file with a word and its label a line, as in data.train=train.conll"
+    leak = "training sentences are sentences of it", "with the same labels"
+    model, what, command = "tagger", "a tagger", "tag"
     also_from = ("transformer", "classifier")
     metric, counted, unit = ACCURACY, "words", "words"
     most_epochs, fewest_updates = 20, 500
     recipe = "tags"
+
+    def labels_of(self, target: str) -> list[str]:
+        from transformer_cli.addons.tagging.words import split_words
+
+        return split_words(target)
+
+    def find_labels(self, targets: Iterable[str]) -> list[str]:
+        from transformer_cli.addons.tagging.encoding import find_word_labels
+
+        return find_word_labels(targets)
+
+    def scored_text(self, text: Any, labels: Sequence[str], split: str, config: DataConfig) -> Any:
+        if not text.sources:
+            raise DataError(f"data.{split}: holds no sentence. Name a file with a word and its label a line")
+        return text
+
+    def encode(
+        self, text: Any, tokenizers: Any, labels: Sequence[str], config: DataConfig, report: Any, **how: Any
+    ) -> Any:
+        from transformer_cli.addons.tagging.encoding import encoded_words
+
+        return encoded_words(text, tokenizers, labels, config, report, **how)
 
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.addons.tagging.validator import TagValidator

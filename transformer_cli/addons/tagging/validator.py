@@ -11,10 +11,11 @@ from transformer_cli.addons.tagging.entities import are_bio, entity_f1, first_fe
 from transformer_cli.addons.tagging.tagger import Tagger
 from transformer_cli.addons.tagging.word_labels import word_accuracy
 from transformer_cli.addons.tagging.word_tagger import sentence_windows, tag_words
+from transformer_cli.addons.tagging.words import WordEncoder, split_words
 from transformer_cli.config.tasks import ACCURACY
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.data.words import WordEncoder, in_a_row, split_words
+from transformer_cli.data.words import in_a_row
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.transformer import Model

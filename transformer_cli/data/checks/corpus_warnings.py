@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import language_of
-from transformer_cli.config.tasks import Task, TextKind
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.checks.quick import MIN_PROFILE, SEPARABLE, TrainingPairs, percent
@@ -20,17 +20,9 @@ from transformer_cli.data.labels import label_faults
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.normalization import canonical
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.words import SEPARATOR, split_words
 from transformer_cli.errors import quoted
 
 _SAMPLE = 2_000  # pairs of a split by which its languages are judged
-
-_SAME = {
-    TextKind.parallel: ("training pairs have a source sentence of it", "with the same translation"),
-    TextKind.labelled_lines: ("training lines have a sentence of it", "with the same label"),
-    TextKind.labelled_words: ("training sentences are sentences of it", "with the same labels"),
-    TextKind.plain: ("training lines are lines of it", "the same"),
-}
 
 
 @dataclass
@@ -44,9 +36,9 @@ class Leak:
     text: str = ""
 
     def sentence(self, task: Task) -> str:
-        what, same = _SAME[task.text]
-        text = self.text.replace(SEPARATOR, " ")  # between words
-        also = f" ({self.n_same_target:,} {same})" if task.text is not TextKind.plain else ""
+        what, same = task.leak
+        text = self.text.replace("\t", " ")  # between words
+        also = f" ({self.n_same_target:,} {same})" if task.has_source else ""
         return (
             f"data.{self.split}: {self.n_pairs:,} {what}{also}, such as line {self.line:,}, {quoted(text, 60)}:"
             " its scores will be too good. Remove them from data.train"
@@ -81,7 +73,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         text = split_tags(line, tags)[1]
         counted.count(text, target)
         if config.trained.has_labels:
-            labels.update([target] if config.trained.text is TextKind.labelled_lines else split_words(target))
+            labels.update(config.trained.labels_of(target))
         key = key_of(text)
         for split, lines in known.items():
             if key in lines:
@@ -95,7 +87,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         found.direction += _tokenized({"data.train": sample, **texts})
         found.direction += counted.faults(_without_tags(sample, config), config)
     if labels:
-        found.direction += label_faults(labels, of_lines=config.trained.text is TextKind.labelled_lines)
+        found.direction += label_faults(labels, of_lines=config.trained.labels_lines)
     return found
 
 

@@ -1,8 +1,9 @@
 """Readers of corpora, one module a format. `data.reader` selects one by its name in the registry."""
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.data.readers import builtin, columns, conll, files, parallel, plain  # registers them
-from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split, reader_name
+from transformer_cli.data.readers import builtin, columns, files, parallel  # registers them
+from transformer_cli.data.readers.base import Corpus, Pair, Reader, Split, reader_name
+from transformer_cli.data.registry import READERS
 
 __all__ = [
     "READERS",
@@ -12,10 +13,8 @@ __all__ = [
     "Split",
     "builtin",
     "columns",
-    "conll",
     "files",
     "parallel",
-    "plain",
     "reader_name",
     "reader_of",
 ]
@@ -23,4 +22,5 @@ __all__ = [
 
 def reader_of(config: DataConfig) -> Reader:
     """The reader that the config names, or else the one for generated corpora or for text files."""
-    return READERS[reader_name(config)](config)
+    reader: Reader = READERS[reader_name(config)](config)
+    return reader

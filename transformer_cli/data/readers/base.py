@@ -2,25 +2,18 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.options import checked_options
-from transformer_cli.config.tasks import Task, TextKind, all_tasks
+from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
+from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError
-from transformer_cli.registry import Registry, place_of
 
 Split = Literal["train", "dev", "test"]
 Pair = tuple[str, str]  # source and target
-
-_EXAMPLES = {
-    TextKind.parallel: "two text files, as in data.train=[corpus.en,corpus.de]",
-    TextKind.labelled_lines: "a table of label<TAB>text, as in data.train=train.tsv",
-    TextKind.labelled_words: "a file with a word and its label a line, as in data.train=train.conll",
-    TextKind.plain: "a text file, as in data.train=corpus.txt",
-}
 
 
 def _no_warnings(files: Sequence[Lines]) -> Iterable[str]:
@@ -45,7 +38,7 @@ class Reader:
 
     Most formats only define `pairs`: from the lines of one file of `data.train`, `data.dev` or `data.test` to pairs of
     source and target. With data.task=classification a pair is text and label, with token_classification the words and
-    their labels (see `data.words.join_words`), with language_model it is the same text twice. `pairs` must be a pure
+    their labels with a tab between two, with language_model it is the same text twice. `pairs` must be a pure
     function of its files and of the config: it is called for every pass over the text. Files come decompressed and
     decoded (UTF-8), from archives, too; memory is bounded as long as `pairs` is a generator over `Lines.numbered()`. A
     line that holds no pair is passed to `Lines.reject`, which follows `data.on_bad`.
@@ -57,16 +50,19 @@ class Reader:
     """
 
     version: ClassVar[int] = 1  # to be raised when the same files would give other pairs
-    texts: ClassVar[frozenset[TextKind]] = frozenset(TextKind)  # what its files may hold, of which data.task reads one
 
     def __init__(self, config: DataConfig) -> None:
         """Raises ConfigError if the config has options that the format does not have, or another task."""
         self.config = config
         self.options = checked_options(READERS, reader_name(config), config.options)
         name = f"data.reader={config.reader}" if config.reader else f"data={config.name}"
-        if config.trained.text not in self.texts:
-            tasks = " and ".join(task.name for task in all_tasks() if task.text in self.texts)
+        if not self.suits(config.trained):
+            tasks = " and ".join(task.name for task in all_tasks() if self.suits(task))
             raise ConfigError(f"data.task={config.task}: {name} is for {tasks}. Choose another reader")
+
+    def suits(self, task: Task) -> bool:
+        """Whether files of the format may hold what the task trains on."""
+        return True
 
     def check(self) -> None:
         """Raise ConfigError for settings without effect. Files are there already."""
@@ -94,22 +90,13 @@ class Reader:
         return ()
 
 
-def _adopted(name: str, entry: Any) -> type[Reader]:
-    if isinstance(entry, type) and issubclass(entry, Reader):
-        return entry
-    raise ConfigError(f"{place_of(entry)}: a corpus reader is a subclass of Reader. Correct it")
-
-
-READERS: Registry[type[Reader]] = Registry("corpus reader", adopt=_adopted, options_key="data.options")
-
-
 def reader_name(config: DataConfig) -> str:
     """The entry that the config names, or else the one for generated corpora or for text files."""
     return config.reader or ("files" if config.builtin is None else "builtin")
 
 
 def no_names(key: str, task: Task) -> ConfigError:
-    return ConfigError(f"{key}: not set. Name {_EXAMPLES[task.text]}")
+    return ConfigError(f"{key}: not set. Name {task.files}")
 
 
 def file_names(names: object, *, key: str, task: Task) -> list[str]:
@@ -117,5 +104,5 @@ def file_names(names: object, *, key: str, task: Task) -> list[str]:
     found = [names] if isinstance(names, str) else names
     if isinstance(found, list | tuple) and found and all(isinstance(name, str) and name for name in found):
         return list(found)
-    example = f"two, as in {key}=[corpus.en,corpus.de]" if task.translates else _EXAMPLES[task.text]
+    example = f"two, as in {key}=[corpus.en,corpus.de]" if task.translates else task.files
     raise ConfigError(f"{key}={names}: names no files. Name {example}")

@@ -6,9 +6,10 @@ from functools import cache, partial
 from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tasks import TextKind
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.lines import Lines
-from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, Split
+from transformer_cli.data.readers.base import Corpus, Pair, Reader, Split
+from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry
 
@@ -35,7 +36,8 @@ def _demo_fr_en(split: Split) -> list[Pair]:
 
 @READERS.register("builtin")
 class Builtin(Reader):
-    texts = frozenset({TextKind.parallel})
+    def suits(self, task: Task) -> bool:
+        return task.translates
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)

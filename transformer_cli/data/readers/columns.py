@@ -10,14 +10,15 @@ from functools import cache
 from itertools import islice
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tasks import TextKind
+from transformer_cli.config.tasks import Task
 from transformer_cli.data import archive
 from transformer_cli.data.compression import ByteSource
 from transformer_cli.data.corpus_files import CorpusFile, candidates, exists
 from transformer_cli.data.lines import Lines, open_text
 from transformer_cli.data.pairs import joined
-from transformer_cli.data.readers.base import READERS, Pair, Reader
+from transformer_cli.data.readers.base import Pair, Reader
 from transformer_cli.data.readers.quoting import is_exchanged, is_header, is_quoted, unquoted
+from transformer_cli.data.registry import READERS
 from transformer_cli.errors import DataError, quoted
 
 FIRST_LINES = 100  # which decide whether a file is a table
@@ -32,11 +33,12 @@ _Row = Callable[[str], Pair | str]  # the pair of a line, source first, or what 
 class Columns(Reader):
     """Each file is a table; classification reads the label first, and gives pairs of text and label."""
 
-    texts = frozenset({TextKind.parallel, TextKind.labelled_lines})
-
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)
         self._quoted: dict[str, bool] = {}  # by the name of a file, all of which decides
+
+    def suits(self, task: Task) -> bool:
+        return task.translates or task.labels_lines
 
     def check(self) -> None:
         """Columns may be selected."""
@@ -50,7 +52,7 @@ class Columns(Reader):
         if (header := self._header(lines)) is not None:
             how = "" if self.config.header else "; data.header=false keeps it"
             yield f"{lines.name}: the first row is a header and was left out: {_shown(header)}{how}"
-        if self.config.trained.text is TextKind.labelled_lines and not self.config.columns:
+        if self.config.trained.labels_lines and not self.config.columns:
             yield from _third_column(self._first_rows(lines), lines.name)
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
@@ -160,7 +162,7 @@ def _are_rows(lines: Sequence[bytes]) -> bool:
 
 
 def _row_parser(config: DataConfig) -> _Row:
-    if config.trained.text is TextKind.labelled_lines:
+    if config.trained.labels_lines:
         return _labelled_columns(config.columns) if config.columns else _labelled
     columns = config.columns[::-1] if config.is_swapped else config.columns
     if columns:
@@ -170,7 +172,7 @@ def _row_parser(config: DataConfig) -> _Row:
 
 def _check_columns(rows: Sequence[Sequence[str]], name: str, config: DataConfig) -> None:
     """Raise DataError if most rows, not only a few, have other columns than the config selects."""
-    is_label_and_text = config.trained.text is TextKind.labelled_lines and not config.columns
+    is_label_and_text = config.trained.labels_lines and not config.columns
     if not rows or is_label_and_text:  # there, all after a tab is text
         return
     [(n_columns, _)] = Counter(map(len, rows)).most_common(1)

@@ -4,15 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.key_help import shown_value
-from transformer_cli.config.tasks import TextKind
 from transformer_cli.data.corpus_files import CorpusFile, find_file
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
-from transformer_cli.data.readers.base import READERS, Corpus, Reader, Split, file_names
+from transformer_cli.data.readers.base import Corpus, Reader, Split, file_names
 from transformer_cli.data.readers.columns import Columns, is_table, is_tsv
-from transformer_cli.data.readers.conll import Conll
 from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
-from transformer_cli.data.readers.plain import Plain
+from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
@@ -36,18 +34,16 @@ class Files(Reader):
         given = [f"data.{name}={shown_value(value)}" for name, value in keys.items() if value not in (None, [])]
         if not given:
             return
-        is_text = config.trained.text not in Columns.texts and given[-1].partition("=")[0] != "data.columns"
+        has_tables = config.trained.translates or config.trained.labels_lines
+        is_text = not has_tables and given[-1].partition("=")[0] != "data.columns"
         if is_text or all(len(corpus.files) == 2 for split in SPLITS for corpus in self.corpora(split) or ()):
             raise ConfigError(f"{given[-1]}: no table is named, but other files. Leave it out")
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         config = self.config
-        if config.trained.text is TextKind.plain:
-            return Plain(config).group(names, key=key)
-        if config.trained.text is TextKind.labelled_words:
-            return Conll(config).group(names, key=key)
-        if config.trained.text is TextKind.labelled_lines:
-            return Columns(config).group(names, key=key)
+        if config.trained.reader != "files":
+            of_task: list[Corpus] = READERS[config.trained.reader](config).group(names, key=key)
+            return of_task
         if isinstance(names, str) and not names.startswith(NAMED) and not is_table(names, config):
             names = files_of_prefix(names, config, key=key)
         found = file_names(names, key=key, task=config.trained)

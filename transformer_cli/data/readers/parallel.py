@@ -5,12 +5,13 @@ from itertools import islice
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import languages_of
-from transformer_cli.config.tasks import TextKind
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
 from transformer_cli.data.lines import Lines, shown
-from transformer_cli.data.readers.base import READERS, Corpus, Pair, Reader, file_names
+from transformer_cli.data.readers.base import Corpus, Pair, Reader, file_names
 from transformer_cli.data.readers.columns import FIRST_LINES, has_tabs
 from transformer_cli.data.readers.quoting import delimiter_of, is_header
+from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError, DataError, quoted
 
 _NOT_LANGUAGES = (".gz", ".sgm", ".xml", ".txt")  # endings that follow the language in file names
@@ -20,7 +21,8 @@ _NOT_LANGUAGES = (".gz", ".sgm", ".xml", ".txt")  # endings that follow the lang
 class Parallel(Reader):
     """A list of files, source and target in turn, or a prefix to which the languages are added."""
 
-    texts = frozenset({TextKind.parallel})
+    def suits(self, task: Task) -> bool:
+        return task.translates
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         if isinstance(names, str):

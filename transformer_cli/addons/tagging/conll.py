@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tasks import TextKind
+from transformer_cli.addons.tagging.words import join_words
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.lines import Lines
-from transformer_cli.data.readers.base import READERS, Pair, Reader
-from transformer_cli.data.words import join_words
+from transformer_cli.data.readers.base import Pair, Reader
 from transformer_cli.errors import quoted
 
 CONLLU = ".conllu"  # the ending of files of Universal Dependencies, which also have comments and rows of no word
@@ -66,14 +65,11 @@ def columns_of(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else _SPACES.split(line.strip(" "))
 
 
-@READERS.register("conll")
 class Conll(Reader):
     """Sentences of words with labels. Rows are divided by tabs or spaces."""
 
-    texts = frozenset({TextKind.labelled_words})
-
-    def __init__(self, config: DataConfig) -> None:
-        super().__init__(config)
+    def suits(self, task: Task) -> bool:
+        return task.has_words
 
     def check(self) -> None:
         """Columns may be selected."""

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
-from transformer_cli.config.tasks import TextKind
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.lines import Lines
-from transformer_cli.data.readers.base import READERS, Pair, Reader
+from transformer_cli.data.readers.base import Pair, Reader
 
 
-@READERS.register("plain")
 class Plain(Reader):
-    texts = frozenset({TextKind.plain})
+    """Lines, each of which is its own target."""
+
+    def suits(self, task: Task) -> bool:
+        return not task.has_source
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         [lines] = files
