@@ -145,7 +145,8 @@ def test_a_corpus_is_prepared_again_for_a_reader_s_key_unless_it_says_that_the_t
 
     assert key_of(mark="->", threads=1) == key_of(mark="->", threads=2)
     assert key_of(mark="->") != key_of(mark="=>")
-    assert key_of(unknown=1) != key_of(unknown=2)
+    with pytest.raises(ConfigError, match=r"data\.options\.unknown: unknown key"):
+        key_of(unknown=1)
 
 
 def test_an_option_that_a_later_version_adds_leaves_the_caches_of_this_one_as_they_are() -> None:

@@ -16,6 +16,8 @@ PLUGIN = """
 from torch import nn
 
 from transformer_cli.addons.classification.task import Classification
+from transformer_cli.addons.language_models.language_model import LanguageModel
+from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.config.model import Pooling
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.models.registry import MODELS
@@ -59,6 +61,26 @@ def bag(config, source, target, options):
     return BagOfWords(config.d_model, source, target.size)
 
 
+@MODELS.register("flat")
+def flat(config, source, target, options):
+    made = bag(config, source, target, options)
+    made.kind = "transformer"
+    return made
+
+
+class Text(LanguageModel):
+    kind = "story"
+
+
+@MODELS.register("story")
+def story(config, source, target, options):
+    return Text(config, vocab_size=target.size, pad_id=target.pad_id, options=options)
+
+
+class Telling(LanguageModelling):
+    model, what = "story", "a teller"
+
+
 class Sorting(Classification):
     model, what = "bag", "a bag of words"
 
@@ -75,6 +97,7 @@ TASKS.register("rewriting")(Rewriting())
 TASKS.register("drafting")(Drafting())
 TASKS.register("plain")(Plain())
 TASKS.register("sorting")(Sorting())
+TASKS.register("telling")(Telling())
 """
 TRAIN = [
     *("train", "name=run", "device=cpu", "data.tokenizer.vocab_size=30", "data.tokenizer.kind=unigram"),
@@ -103,6 +126,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for language, text in (("en", lines), ("fr", [line.upper() for line in lines])):
             (made / f"{split}.{language}").write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
         (made / f"{split}.tsv").write_text(table(n, seed=n), encoding="utf-8")
+    (made / "two.en").write_text("a b\nc d e\n", encoding="utf-8")
     for file, text in (
         ("recipe/drafts.yaml", "train: {max_steps: 7}"),
         ("experiment/drafts.yaml", "plugins: [mine]"),
@@ -143,6 +167,38 @@ def test_a_plugin_s_own_model_for_its_own_task_trains_resumes_and_is_evaluated(f
     assert evaluated["lines"] == 8
     refused = run(["translate", "--checkpoint", "sorting/run", "device=cpu", "--plugin", "mine"], folder, stdin=b"a\n")
     assert (refused.code, b"this is a bag of words; use `tfm classify`" in refused.err) == (4, True), refused.err
+
+
+def test_a_plugin_s_own_language_model_is_trained_scored_and_continues_a_prompt(folder: Path) -> None:
+    text = [
+        "data=text",
+        "data.task=telling",
+        "data.tokenizer.vocab_size=20",
+        "data.train=train.en",
+        "data.dev=dev.en",
+        "data.test=dev.en",
+    ]
+    run_dir = ["--checkpoint", "telling/run", "device=cpu"]
+    trained = tfm(folder, *TRAIN, *text, "model.name=story", "runs=telling", "train.max_steps=2")
+    assert b"next: tfm generate" in trained.err
+    scored = tfm(folder, "score", *run_dir, stdin=b"a b\nc d e\n")
+    of_lines = [float(line) for line in scored.out.split()]
+    evaluated = json.loads(tfm(folder, "evaluate", *run_dir, "--source", "two.en", "--json").out)
+    assert sum(of_lines) == pytest.approx(evaluated["log_prob"], abs=1e-3)
+    assert tfm(folder, "generate", "a b", *run_dir, "--max-length", "3").out.startswith(b"a b")
+    refused = run(["score", *run_dir, "--source", "two.en", "--translation", "two.en", "--plugin", "mine"], folder)
+    assert (refused.code, b"telling/run" in refused.err, b"is a teller. Give --source" in refused.err) == (
+        2,
+        True,
+        True,
+    )
+
+
+def test_a_translator_that_no_search_can_use_is_refused_before_the_first_update(folder: Path) -> None:
+    ran = run([*TRAIN, *PARALLEL, "model.name=flat", "runs=flat", "train.max_steps=2", "--plugin", "mine"], folder)
+    assert ran.code == 2
+    assert b"model.name=flat: a BagOfWords is no Transformer" in ran.err
+    assert not list((folder / "flat").rglob("*.safetensors"))
 
 
 @each(

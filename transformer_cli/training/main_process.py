@@ -23,14 +23,13 @@ from transformer_cli.errors import (
 from transformer_cli.evaluation.held_out import write_held_out
 from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.files import wrap_os_errors, write_whole
-from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.inference.precision import on_device
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
 from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.runs import read_config
-from transformer_cli.models.transformer import Model, Transformer
+from transformer_cli.models.transformer import Model
 from transformer_cli.training.batch_size import with_batch_size
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
@@ -106,8 +105,7 @@ class MainProcess:
         config, model = run.config, run.trainer.whole_model
         self.validator = make_validator(config, run.prepared, run.trainer.device)
         self.ranked_by = self.validator.ranked_by()
-        if config.decode.batch_invariant and isinstance(model, Transformer):
-            check_batch_invariance(model, run.trainer.device)  # not at the first evaluation, hours later
+        self.validator.check(model)  # not at the first evaluation, hours later
         if checkpoint is None:
             LOGGER.info("%s: starting a new run", self.run_dir)
             if config.init.from_ is not None:

@@ -40,6 +40,7 @@ from transformer_cli.evaluation.metrics import (
     Translations,
 )
 from transformer_cli.evaluation.tokenization import PLAIN, warn_of_script
+from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.transformer import Model, Transformer
@@ -174,6 +175,10 @@ class Validator(ABC):
         self.batches = micro_batches(
             self.corpus, indices, self.tokenizers, max_tokens=config.train.max_tokens_per_microbatch
         )
+
+    def check(self, model: Model) -> None:
+        """Raise ConfigError for a model whose dev scores cannot be computed."""
+        return
 
     @abstractmethod
     def encode(self, text: ParallelText) -> EncodedCorpus:
@@ -339,6 +344,15 @@ class TranslationValidator(Validator):
     def _scored(self, nll: float, translations: list[str]) -> TranslationScores:
         scores = self._scores(translations, self.text, self.metric_settings())
         return TranslationScores(nll, scores, translations, self._of_parts(translations))
+
+    def check(self, model: Model) -> None:
+        if not isinstance(model, Transformer):
+            raise ConfigError(
+                f"model.name={self.config.model.name}: a {type(model).__name__} is no Transformer, so no search can"
+                " translate with it. Make it a subclass, or give its task a validator of its own"
+            )
+        if self.config.decode.batch_invariant:
+            check_batch_invariance(model, self.device)
 
     def translate(self, model: Model, decode: DecodeConfig, between: Callable[[], None]) -> list[str]:
         """The translations of the dev lines by this search."""

@@ -9,7 +9,9 @@ import torch
 from transformer_cli.addons.language_models.generator import Generator, Prompt, read_prompt
 from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.addons.language_models.language_model import LanguageModel
+from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.config.model import Positions
+from transformer_cli.config.tasks import all_tasks
 from transformer_cli.data.lines import shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
@@ -30,7 +32,7 @@ def run(config: GenerateConfig) -> None:
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
-    require(model, path, "decoder")
+    require(model, path, *(task.model for task in all_tasks() if isinstance(task, LanguageModelling)))
     prompts = PromptFilter(config, model, device)
     if config.prompt is not None:
         prompts.process_prompt(config.prompt)
