@@ -81,6 +81,7 @@ class Command:
     group_flags: Mapping[str, str] = field(default_factory=dict)
     # The config groups whose YAML files it takes, with the file that is chosen unless one is named.
     groups: Mapping[str, str | None] = field(default_factory=dict)
+    recipe_by_task: bool = False  # a corpus without a recipe of its own name has that of its task
     needs_word: str = ""  # the message where the word on its own is missing; empty: it is optional
     word_choices: str = ""  # the folder of configs/ whose files are the values of that word, for completion
     takes_command_lines: bool = False  # its words are those of other commands, also where they hold a = sign

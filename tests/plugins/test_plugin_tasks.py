@@ -210,6 +210,7 @@ def test_a_translator_that_no_search_can_use_is_refused_before_the_first_update(
         ([*CORPUS, "data.task=drafting", "recipe=files"], ("auto", "auto", "transformer")),
         ([*CORPUS, "data.task=plain"], (100_000, 25_000, "transformer")),  # none: the defaults of the keys
         ([*LABELLED, "data.columns=[0,1,2]"], ("auto", 2048, "bag")),  # pairs, of its superclass
+        ([*LABELLED, "model.convolution=3"], ("auto", 2048, "bag")),  # and the keys of classifiers
     ],
 )
 def test_a_plugin_s_task_takes_the_recipe_that_it_names(

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from transformer_cli.config.checks import check_file_name
 from transformer_cli.config.fields import Affects, check_ranges, key
+from transformer_cli.config.tasks import all_tasks
 from transformer_cli.errors import ConfigError
 
 
@@ -190,7 +191,7 @@ class ModelConfig:
             (f"convolution={self.convolution}", self.convolution is not None),
             ("pooling=max", self.pooling is Pooling.max),
         ):
-            if is_set and self.name != "classifier":
+            if is_set and not self._labels_lines:
                 raise ConfigError(f"model.{setting}: only of a classifier. Leave it out")
         if self.convolution is not None and self.convolution % 2 == 0:
             raise ConfigError(
@@ -198,7 +199,7 @@ class ModelConfig:
                 f" Choose {self.convolution + 1}"
             )
         if self.pooling is Pooling.segments and self.n_segments == 1:
-            others = "mean, max or first" if self.name == "classifier" else "mean or first"
+            others = "mean, max or first" if self._labels_lines else "mean or first"
             raise ConfigError(
                 f"model.pooling=segments: is of the two texts of a pair, and model.n_segments=1. Choose {others},"
                 " or pairs (data=pairs)"
@@ -224,6 +225,11 @@ class ModelConfig:
                 f"model.d_k={self.key_width}: odd, but model.positions=rotary rotates pairs."
                 f" Choose model.d_k={self.key_width + 1}"
             )
+
+    @property
+    def _labels_lines(self) -> bool:
+        """Whether the model is a classifier, ours or a plugin's."""
+        return any(task.labels_lines for task in all_tasks() if task.model == self.name)
 
     def _distance(self, n_heads: int) -> int:
         return abs(n_heads - self.n_heads)

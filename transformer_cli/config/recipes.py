@@ -5,19 +5,17 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.command import COMMANDS
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.interpolation import refuse_resolvers
 from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.overrides import parse_override
 from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.config.text_values import read_as_written
-from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of
+from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_of, groups_of
 from transformer_cli.errors import ConfigError, quoted
 
-# The commands that use the recipe of a corpus's task, and the corpora that are trained with the defaults of the schema.
-WITH_RECIPE_BY_TASK = ("train", "doctor", "prepare", "reproduce")
-WITH_FINE_TUNING = ("train", "doctor", "prepare")
-TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")
+TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")  # corpora with the defaults of the schema
 
 _Choice = tuple[str, str]  # a group, and the name of a file of it
 
@@ -29,7 +27,7 @@ def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None
     corpora. Raises ConfigError for a sweep over corpora with different recipes.
     """
     given = [text.lstrip("+~").partition("=")[0] for text in overrides]
-    if command not in WITH_RECIPE_BY_TASK or "recipe" in given:
+    if not COMMANDS[command].recipe_by_task or "recipe" in given:
         return []
     choices = chosen_files(command, overrides)
     corpora = [name for _, name in choices["data"]]
@@ -85,7 +83,13 @@ def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path |
     """
     given = {one.key_or_group: one for one in map(parse_override, overrides)}
     names = {name.partition(".")[0] for name in given}
-    if command not in WITH_FINE_TUNING or names & {"schedule", "optimizer", "recipe", "experiment", "fine_tuning"}:
+    if "fine_tuning" not in groups_of(command) or names & {
+        "schedule",
+        "optimizer",
+        "recipe",
+        "experiment",
+        "fine_tuning",
+    }:
         return []
     start = given.get("init.from", given.get(KEYWORDS["init.from"]))
     if start is None or start.value() is None:

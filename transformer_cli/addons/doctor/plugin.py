@@ -17,5 +17,6 @@ register(
         example="tfm doctor model=base data=wmt14_en_de",
         schema=DoctorConfig,
         run=_run,
+        recipe_by_task=True,
     )
 )

@@ -29,6 +29,7 @@ register(
         overrides=_with_experiment,
         goes_on_from="checkpoint",
         groups=TRAINING_GROUPS,
+        recipe_by_task=True,
         word_choices="reproductions",
     )
 )

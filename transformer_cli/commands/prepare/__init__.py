@@ -17,6 +17,7 @@ register(
         example="tfm prepare data=multi30k_en_de",
         schema=PrepareConfig,
         run=_run,
+        recipe_by_task=True,
         reads=("data", "init", "experiment", "recipe", "plugins"),
         reads_with={"init.from_": ("runs", "name", "resume")},
     )

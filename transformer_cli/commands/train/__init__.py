@@ -33,5 +33,6 @@ register(
         run=_run,
         sweep=_sweep,
         goes_on_from="checkpoint",
+        recipe_by_task=True,
     )
 )
