@@ -27,7 +27,7 @@ from transformer_cli.tasks.translation import Translation
 
 
 class Rewriting(Translation):
-    what = "a rewriter"
+    what, metric = "a rewriter", "chrf"
 
     def next_commands(self, config, which):
         yield f"tfm translate{which} < draft.txt"
@@ -159,6 +159,7 @@ def test_a_plugin_s_task_of_parallel_text_trains_resumes_and_translates(folder: 
     assert tfm(folder, "translate", *model, "decode=greedy", stdin=b"a b\nc d e\n").out.count(b"\n") == 2
     evaluated = json.loads(tfm(folder, "evaluate", *model, "decode=greedy", "--json").out)
     assert evaluated["test_set"].endswith(".test")
+    assert all("dev_chrf" in entry for entry in dev_scores(folder / "rewriting/run"))  # its metric
 
 
 def test_a_plugin_s_own_model_for_its_own_task_trains_resumes_and_is_evaluated(folder: Path) -> None:

@@ -9,8 +9,8 @@ from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.options import options_that_affect
 from transformer_cli.config.tags import languages_of
-from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, TASKS
-from transformer_cli.config.train import TrainConfig, TrainSettings, ranking_metric
+from transformer_cli.config.tasks import ACCURACY, BLEU, NLL
+from transformer_cli.config.train import TrainConfig, ranking_metric
 from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.evaluation.tokenization import WESTERN, Tokenization, tokenization, tokenizer_of
 
@@ -36,11 +36,11 @@ def ranked_by(config: Mapping[str, Any], *, metric: str, dev_sha256: str, n_dev:
     return {**found, EVAL_LINES: min(train["eval_lines"], n_dev), "decode": search}
 
 
-def dev_metrics(settings: TrainSettings) -> list[str]:
-    """The metrics of dev translations by name: `train.metrics`, and that of `train.best_metric`."""
-    best = ranking_metric(settings, TASKS["translation"])
+def dev_metrics(config: TrainConfig) -> list[str]:
+    """The metrics of dev translations by name: `train.metrics`, and that of `train.best_metric` or of the task."""
+    best = ranking_metric(config.train, config.data.trained)
     also = [] if best in (NLL, ACCURACY) else [best]
-    return list(dict.fromkeys([*settings.metrics, *also]))
+    return list(dict.fromkeys([*config.train.metrics, *also]))
 
 
 def dev_tokens(data: DataConfig, language: str = "") -> Tokenization:
@@ -59,6 +59,6 @@ def dev_tokens(data: DataConfig, language: str = "") -> Tokenization:
 
 def chrf_decides(config: TrainConfig) -> str:
     """The clause on what chrF is used for where BLEU cannot be computed."""
-    ranked = ranking_metric(config.train, TASKS["translation"]) == BLEU
+    ranked = ranking_metric(config.train, config.data.trained) == BLEU
     more = ", which also decides on the best checkpoint, patience and the average" if ranked else ""
     return f"Dev scores are chrF until then{more}"

@@ -115,7 +115,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
     check_pair_changes(config.data)
     choose_dtype(config.train.precision, device)
     if config.data.trained.translates:
-        check_metrics(dev_metrics(config.train))
+        check_metrics(dev_metrics(config))
         dev_tokens(config.data)
 
 

@@ -276,7 +276,7 @@ class TranslationValidator(Validator):
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
         super().__init__(config, prepared, device)
         self.tokens = dev_tokens(config.data)
-        self.by_chrf = bool(self.tokens.missing) and BLEU in dev_metrics(config.train)
+        self.by_chrf = bool(self.tokens.missing) and BLEU in dev_metrics(config)
         if self.by_chrf:
             LOGGER.warning("%s. %s", self.tokens.missing, chrf_decides(config))
         else:
@@ -294,7 +294,7 @@ class TranslationValidator(Validator):
     @property
     def metrics(self) -> list[str]:
         """The metrics that are computed: with chrF in place of a missing BLEU."""
-        names = dev_metrics(self.config.train)
+        names = dev_metrics(self.config)
         return list(dict.fromkeys(CHRF if self.by_chrf and name == BLEU else name for name in names))
 
     def metric_signature(self) -> str:

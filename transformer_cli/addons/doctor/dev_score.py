@@ -11,7 +11,7 @@ from transformer_cli.training.dev_metrics import chrf_decides, dev_metrics, dev_
 def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:
     """Findings on the metric of the dev set."""
     tokens = dev_tokens(config.data)
-    if tokens.missing and BLEU in dev_metrics(config.train):
+    if tokens.missing and BLEU in dev_metrics(config):
         section.warn("dev scores", tokens.missing, chrf_decides(config))
     elif (suited := suited_tokenizer([prepared.dev.targets], tokens)) is not None:
         what = f"data.dev is in a script that BLEU's tokenizer {tokens.bleu} does not cut into words"
