@@ -21,6 +21,7 @@ from tests.support.each import each
 from tests.toy import run as toy_run
 from tests.toy.run import train
 from transformer_cli.addons.classification.classifier import Classifier, pool_segments
+from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig, Pooling
@@ -33,7 +34,6 @@ from transformer_cli.data.pairs import delimited_pair
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.models.file import read_model
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.layouts import PackedLayout, PaddedLayout

@@ -11,11 +11,12 @@ import pytest
 from tests.conftest import ROOT
 from tests.support.forked import Ran, run
 from tests.toy.run import config, sentences
+from transformer_cli.addons.classification.reports import single_answer
 from transformer_cli.command import COMMANDS
 from transformer_cli.commands.train.run import _next
 from transformer_cli.config.train import ScheduleConfig
 from transformer_cli.evaluation.metrics import Score, bleu
-from transformer_cli.evaluation.usable import chance_score, single_answer, unusable_outputs
+from transformer_cli.evaluation.usable import chance_score, unusable_outputs
 from transformer_cli.training.result import TrainResult
 
 PACKAGE = ROOT / "transformer_cli"

@@ -21,7 +21,7 @@ from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.config.model import Pooling
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.models.registry import MODELS
-from transformer_cli.models.pooling import pool, source_layout
+from transformer_cli.addons.embedding.pooling import pool, source_layout
 from transformer_cli.models.transformer import Model
 from transformer_cli.tasks.translation import Translation
 

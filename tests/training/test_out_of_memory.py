@@ -17,12 +17,12 @@ from tests.support.each import each
 from tests.toy.run import CPU, MODEL, config, metrics, prepared, run, tokenizers
 from tests.toy.translator import GREEDY, SAMPLE, random_model, sentences, texts, toy_tokenizer, translator_of
 from transformer_cli import cli
+from transformer_cli.addons.embedding.encode import ask_each
 from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import EnvironmentFault
-from transformer_cli.inference.encode import ask_each
 from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models import memory

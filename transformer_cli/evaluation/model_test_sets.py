@@ -1,6 +1,6 @@
 """Test sets for a model: of its languages and tags, and that of the corpus that it was trained on."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from transformer_cli.evaluation.saved import Scored
 from transformer_cli.evaluation.test_sets import TestSet, named_test_sets, own_files
 from transformer_cli.languages import iso_639_1
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import ModelFile
 from transformer_cli.models.runs import read_config, run_of
 
 
@@ -186,43 +185,6 @@ def load_test(data: DataConfig, models: Sequence[Scored], kept: ParallelText | N
     if text is None:
         raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source and --reference")
     return text
-
-
-def labelled_text(
-    config: EvaluateConfig, model: ModelFile, path: Path, check: Callable[[DataConfig], None]
-) -> tuple[DataConfig, ParallelText]:
-    """The test text of `data=`, or of the corpus that a model which predicts labels was trained on.
-
-    Where the corpus names none it is what was held out of the training text. `check` raises ConfigError for a corpus
-    that such a model is not for.
-    """
-    try:
-        data = check_corpus(config, config.data if config.data is not None else own_corpus(model, path))
-        check(data)
-        return data, _named_or_held_out(data, model, kept_test([model], path) if config.data is None else None)
-    except DataError as error:
-        if config.data is not None:
-            raise
-        raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
-
-
-def _named_or_held_out(data: DataConfig, model: ModelFile, kept: ParallelText | None) -> ParallelText:
-    if kept is not None:
-        return now_or_kept(data, kept)
-    if data.test is not None:
-        text = load_text(data, "test")
-        assert text is not None
-        return text
-    # Encoded by the model's own tokenizer, which may not have been trained on this text: else equal in every byte.
-    prepared = prepare(data, progress=True, tokenizers=model.tokenizers)
-    if prepared.fingerprint != model.fingerprint:
-        raise DataError(
-            f"data={data.name}: is not the text that the model was trained on, so what is held out of it may"
-            " have been trained on. Restore it"
-        )
-    if prepared.test is None:
-        raise ConfigError(f"data.test: {data.name} has no test set. Name one, or give --source")
-    return prepared.test
 
 
 def check_corpus(config: EvaluateConfig, data: DataConfig) -> DataConfig:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 from transformer_cli.evaluation.extra_reports import ExtraReport
 from transformer_cli.evaluation.metrics import Score, SentenceScores, Translations
@@ -145,22 +144,6 @@ def print_sets(sets: Mapping[str, Sequence[str]], *, as_json: bool) -> None:
 def _more(part: PartResults) -> dict[str, object]:
     missing = {"missing": part.results.missing} if part.results.missing else {}
     return {**missing, "statistics": part.statistics.as_dict()}
-
-
-class LabelReport(Protocol):
-    """Scores of labels."""
-
-    def as_dict(self, **facts: Any) -> dict[str, Any]: ...
-    def lines(self) -> list[str]: ...
-
-
-def print_classes(report: LabelReport, provenance: Provenance, *, as_json: bool) -> None:
-    """Scores of labels, to stdout."""
-    if as_json:
-        print(json.dumps(report.as_dict(**provenance.facts()), indent=2))
-        return
-    print(provenance.headline())
-    print("\n".join(report.lines()), flush=True)
 
 
 def sentence_lines(translations: Translations, scores: Mapping[str, SentenceScores]) -> list[str]:

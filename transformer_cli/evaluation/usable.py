@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from transformer_cli.decoding.quality import repeats_itself
-from transformer_cli.errors import quoted
 from transformer_cli.evaluation.metrics import Score
 
 # Scores of text that has nothing to do with its references: chance matches of single words, or of letters.
@@ -27,12 +26,6 @@ def unusable_outputs(sources: Sequence[str], outputs: Sequence[str]) -> str:
         if 2 * count > len(texts):
             return f"{count:,} of {len(texts):,} translations are {what}"
     return ""
-
-
-def single_answer(answers: Sequence[str], references: Sequence[str]) -> str:
-    """A clause for a classifier whose answers are all the same, where those of the test set differ."""
-    is_single = len(set(answers)) == 1 < len(set(references))
-    return f"all {len(answers):,} answers are {quoted(answers[0])}" if is_single else ""
 
 
 def chance_score(scores: Sequence[Score]) -> str:

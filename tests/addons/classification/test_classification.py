@@ -22,15 +22,15 @@ from tests.conftest import slow
 from transformer_cli.addons.classification.classifier import Classifier, Convolution
 from transformer_cli.addons.classification.scores import RESAMPLES, accuracy, class_report, columns, confusion, macro_f1
 from transformer_cli.addons.classification.scores import resampled as resampled_tables
+from transformer_cli.addons.embedding.encode import LineEncoder, ask_each
+from transformer_cli.addons.embedding.pooling import pool
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.inference.encode import LineEncoder, ask_each
 from transformer_cli.models.layouts import PackedLayout, PaddedLayout
-from transformer_cli.models.pooling import pool
 from transformer_cli.training.initialisation import Initial, initial_weights, with_initial_sizes
 
 CPU = torch.device("cpu")

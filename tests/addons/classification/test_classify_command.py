@@ -27,12 +27,12 @@ from tests.toy.run import train
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.run_classify import response_text
+from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
-from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.models.file import read_model
 
 CPU = torch.device("cpu")

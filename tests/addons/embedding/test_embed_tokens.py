@@ -19,14 +19,14 @@ from tests.addons.interop.toy_huggingface import opus
 from tests.conftest import slow
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.embedding import encoder_filter
+from transformer_cli.addons.embedding.hidden_states import sentence_vectors, token_vectors
+from transformer_cli.addons.embedding.word_groups import word_groups, word_text
 from transformer_cli.addons.interop.importing import import_model, read
 from transformer_cli.cli import main
 from transformer_cli.config.model import ModelConfig, Norm, Pooling, Positions
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
-from transformer_cli.data.word_groups import word_groups, word_text
 from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.models.hidden_states import sentence_vectors, token_vectors
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Transformer
 

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.addons.embedding.pooling import offsets, pool, source_layout
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
@@ -18,7 +19,6 @@ from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.pooling import offsets, pool, source_layout
 from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions, Stack
 
 

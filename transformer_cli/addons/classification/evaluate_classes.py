@@ -6,8 +6,11 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.classification.labelled_text import labelled_text
 from transformer_cli.addons.classification.labels import without_blank
+from transformer_cli.addons.classification.reports import print_classes, single_answer
 from transformer_cli.addons.classification.scores import ClassReport, class_report
+from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.train import TrainConfig
@@ -15,13 +18,10 @@ from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.model_test_sets import labelled_text
-from transformer_cli.evaluation.report import Provenance, print_classes
+from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
-from transformer_cli.evaluation.usable import single_answer
 from transformer_cli.inference.batch_size import BatchTokens
-from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.transformer import Model

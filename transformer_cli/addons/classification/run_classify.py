@@ -10,11 +10,11 @@ from torch import Tensor
 
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.keys import ClassifyConfig
+from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import DataError
-from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require

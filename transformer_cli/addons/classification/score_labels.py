@@ -1,14 +1,12 @@
 """The scores of classes that are given in a file: no model, and no torch, is needed."""
 
 from transformer_cli.addons.classification.labels import real_lines
+from transformer_cli.addons.classification.reports import print_classes
 from transformer_cli.addons.classification.scores import class_report
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import ConfigError, DataError, quoted
-from transformer_cli.evaluation.report import (
-    Provenance,
-    print_classes,
-)
+from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.test_sets import (
     check_lines,
     raw_test_set,

@@ -7,10 +7,10 @@ from itertools import islice
 from torch import Tensor
 
 from transformer_cli.addons.classification.scores import accuracy, macro_f1
+from transformer_cli.addons.embedding.encode import ask_each, encode_whole
 from transformer_cli.config.tasks import ACCURACY
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText
-from transformer_cli.inference.encode import ask_each, encode_whole
 from transformer_cli.models.transformer import Model
 from transformer_cli.training.validation import Autocast, DevScores, Rank, Sample, Validator
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.keys import TokenUnit
+from transformer_cli.addons.embedding.word_groups import word_groups, word_text
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.data.word_groups import word_groups, word_text
 from transformer_cli.decoding.plan import named
-from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import Line, LineFilter
 

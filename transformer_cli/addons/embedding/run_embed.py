@@ -15,18 +15,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter, TokenFilter
+from transformer_cli.addons.embedding.hidden_states import LayerChoice, WithEncoder, sentence_vectors, token_vectors
 from transformer_cli.addons.embedding.keys import EmbedConfig
 from transformer_cli.addons.embedding.vector_files import ArrayFile, TokenArchive
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.files import Output, resolve_link
-from transformer_cli.inference.encode import LineEncoder
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
-from transformer_cli.models.hidden_states import LayerChoice, WithEncoder, sentence_vectors, token_vectors
 from transformer_cli.models.locate import locate_model
 from transformer_cli.models.transformer import Model
 from transformer_cli.text_io import (

@@ -1,3 +1,3 @@
 """Tags of the words of a sentence."""
 
-NEEDS = ("classification",)
+NEEDS = ("classification", "embedding")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from transformer_cli.addons.classification.labelled_text import labelled_text
+from transformer_cli.addons.classification.reports import print_classes, single_answer
 from transformer_cli.addons.tagging.conll import is_conllu, trained_columns
 from transformer_cli.addons.tagging.entities import are_bio, warn_not_bio
 from transformer_cli.addons.tagging.word_labels import MostFrequent, WordReport, word_accuracy, word_report
@@ -19,11 +21,9 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.errors import ConfigError, DataError, TfmError
-from transformer_cli.evaluation.model_test_sets import labelled_text
-from transformer_cli.evaluation.report import Provenance, print_classes
+from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
-from transformer_cli.evaluation.usable import single_answer
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model

@@ -1,15 +1,13 @@
 """The scores of labels of words that are given in a file: no model, and no torch, is needed."""
 
+from transformer_cli.addons.classification.reports import print_classes
 from transformer_cli.addons.tagging.entities import OUTSIDE, are_bio, warn_not_bio
 from transformer_cli.addons.tagging.word_labels import word_report
 from transformer_cli.addons.tagging.words import split_words, words_of_line
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.report import (
-    Provenance,
-    print_classes,
-)
+from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.test_sets import (
     check_lines,
     raw_test_set,

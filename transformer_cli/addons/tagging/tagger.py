@@ -10,6 +10,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from transformer_cli.addons.embedding.pooling import source_layout
 from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.data.transfer import to_device
 from transformer_cli.models.attention import initialise
@@ -18,7 +19,6 @@ from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.pooling import source_layout
 from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions, Stack
 
 

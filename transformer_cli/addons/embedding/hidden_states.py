@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.addons.embedding.pooling import pool, source_layout
 from transformer_cli.config.model import Pooling
 from transformer_cli.models.layouts import AttentionLayout
-from transformer_cli.models.pooling import pool, source_layout
 from transformer_cli.models.transformer import Encoder
 
 LayerChoice = int | str  # a layer from 0, "all" or "mean"
