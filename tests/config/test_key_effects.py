@@ -1,6 +1,6 @@
 """What another value of a key changes is said by the key, and decides what a resume refuses and what a cache is for."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,19 +8,19 @@ import pytest
 import yaml
 
 from tests.toy import run as toy_run
-from transformer_cli.addons.reproduction.keys import ReproduceConfig
-from transformer_cli.commands.prepare.keys import PrepareConfig
+from transformer_cli.command import COMMANDS, Command
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.fields import Affects, key, key_infos
+from transformer_cli.config.fields import Affects, info_of, key, key_infos
 from transformer_cli.config.options import info_at
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
 from transformer_cli.data.cache_key import cache_key
 from transformer_cli.data.readers import READERS, Reader
 from transformer_cli.decoding.search import SEARCHES, SearchMethod
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.file import read_model
 from transformer_cli.training.dev_metrics import ranked_by
-from transformer_cli.training.run_directory import open_run, run_name, write_config
+from transformer_cli.training.run_directory import open_run, run_folder, run_name, write_config
 from transformer_cli.training.schedules import SCHEDULES, ScheduleKind
 
 
@@ -62,9 +62,26 @@ def resumed(before: TrainConfig, now: TrainConfig) -> None:
         pass
 
 
-@pytest.mark.parametrize("schema", [TrainConfig, PrepareConfig, ReproduceConfig])
-def test_every_key_says_what_another_value_of_it_changes(schema: type) -> None:
-    assert [name for name, info in key_infos(schema).items() if info.affects is None] == []
+def resumes(command: Command) -> bool:
+    return command.goes_on_from == "checkpoint"
+
+
+@pytest.mark.parametrize(
+    "command", [one for _, one in COMMANDS.items() if resumes(one)], ids=lambda command: command.name
+)
+def test_every_key_of_a_run_says_what_another_value_of_it_changes(command: Command) -> None:
+    assert [name for name, info in key_infos(command.schema).items() if info.affects is None] == []
+
+
+def test_no_key_of_another_command_says_it_since_nothing_reads_it() -> None:
+    said = {
+        f"{command.name} {field.name}"
+        for _, command in COMMANDS.items()
+        for field in fields(command.schema)
+        if field.name in command.schema.__annotations__ and not resumes(command)
+        if (info := info_of(field)) is not None and info.affects is not None
+    }
+    assert said == set()
 
 
 def test_a_key_or_its_group_says_it_and_what_a_resume_may_change_follows() -> None:
@@ -90,8 +107,26 @@ def test_the_name_of_a_run_is_made_from_the_keys_that_may_not_change() -> None:
     config = replace(toy_run.config(), name=None)
     for setting in ("device=cuda", "train.keep_last=9", "train.compile=graphs", "train.profile=true", "force=true"):
         assert run_name(changed(config, setting)) == run_name(config), setting
+    for setting in ("train.metrics=[chrf,bleu]", "decode.batch_tokens=64"):
+        assert run_name(changed(config, setting)) == run_name(config), setting
     for setting in ("seed=2", "train.precision=bf16", "data.name=other", "decode.beam_size=2", "train.clip_norm=1"):
         assert run_name(changed(config, setting)) != run_name(config), setting
+
+
+def test_a_resumed_run_may_have_other_metrics_and_smaller_batches_of_translations(tmp_path: Path) -> None:
+    """What runs out of memory as it evaluates goes on in the same run directory, and trains the same weights."""
+    before = replace(toy_run.config(max_steps=8), name=None, runs=str(tmp_path))
+    now = changed(changed(before, "train.metrics=[chrf,bleu]"), "decode.batch_tokens=64")
+    toy_run.run(tmp_path / "unbroken", before)
+    toy_run.run_until(5, run_folder(before), before)
+    with open_run(now) as folder:
+        assert folder == run_folder(before)
+        toy_run.run(folder, now)
+    with_chrf = {entry["step"]: "dev_chrf" in entry for entry in toy_run.metrics(folder) if entry["kind"] == "dev"}
+    assert with_chrf == {4: False, 8: True}
+    one, other = (read_model(run / "model.safetensors") for run in (folder, tmp_path / "unbroken"))
+    assert one.step == other.step
+    assert all(one.weights[name].equal(weight) for name, weight in other.weights.items())
 
 
 def changed(config: TrainConfig, setting: str) -> TrainConfig:

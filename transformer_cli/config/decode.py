@@ -113,7 +113,6 @@ class DecodeConfig:
         low=1,
         auto=True,
         affects="speed",
-        may_change=False,
         part="engine",
     )
     precision: DecodePrecision = key(

@@ -46,6 +46,8 @@ class KeyInfo:
       log       what is logged or measured beside the above
       place     where files are and what they are called, which device computes, and which code is loaded
     A key that does not say it is as the AFFECTS of its dataclass, an option of a plugin as the group of `options`.
+    Every key of a command that resumes runs says it. The keys that another command has of its own do not: nothing reads
+    it of them, since their values are not kept, or are listed where they are, as in the report of `tfm augment`.
 
     A resumed run may change a key with `may_change`: unless the key says otherwise, one that affects export, speed, log
     or place. All other keys are the identity of a run: its name is made from them, and a resume with another value is

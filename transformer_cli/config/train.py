@@ -261,7 +261,6 @@ class TrainSettings:
         "Metrics of dev translations, by the Translator that `tfm translate` uses, as [bleu,chrf,ter]: spbleu, chrf++,"
         " those of a plugin.",
         affects="log",
-        may_change=False,
     )
     best_metric: str = key(
         AUTO,
