@@ -85,7 +85,7 @@ def parser_of(name: str) -> _Parser:
     words = [f" {word.key.upper()}: {word.help}" for word in command.words]
     parser = _Parser(
         prog=f"tfm {name}",
-        description=f"{command.help[0].upper()}{command.help[1:]}.{''.join(words)}",
+        description=f"{command.help[:1].upper()}{command.help[1:]}.{''.join(words)}",
         epilog=f"example: {command.example}",
         allow_abbrev=False,
         add_help=False,

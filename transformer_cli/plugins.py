@@ -98,17 +98,22 @@ def _import(name: str) -> None:
 
 
 def _failed(name: str, error: BaseException) -> ConfigError:
-    """An import that failed: the last line of a module outside this package that was running, or cannot be read.
+    """An import that failed: the last line of the plugin, or beside it, that was running or cannot be read.
 
     What a registry refuses keeps its message, which may name the function that it refuses.
     """
     calls = [(call.filename, call.lineno or 0) for call in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename is not None:
         calls.append((error.filename, error.lineno or 0))
-    package = Path(__file__).parent
-    file, line = next(
-        call for call in reversed(calls) if not Path(call[0]).is_relative_to(package) and call[0][:1] != "<"
-    )
+    package, importer = Path(__file__).parent, Path(str(importlib.__file__)).parent
+    others = [
+        call
+        for call in calls
+        if not any(Path(call[0]).is_relative_to(one) for one in (package, importer)) and call[0][:1] != "<"
+    ]
+    # What a plugin calls of a library is not at fault; nothing of it has run where its file holds a null byte.
+    beside = [call for call in others if Path(call[0]).is_relative_to(Path(others[0][0]).parent)]
+    file, line = beside[-1] if beside else ("", 0)
     where, message = format_place(name, file, line), str(error)
     if isinstance(error, TfmError):
         return ConfigError(message if message.startswith("plugin ") else f"{where}: {message}")

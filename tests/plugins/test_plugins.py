@@ -190,6 +190,12 @@ def test_every_rank_imports_the_plugin(tmp_path: Path) -> None:
             "import not_installed_at_all\n",
             "(needs_more.py:1): cannot be imported: ModuleNotFoundError: ",
         ),
+        (
+            "wrong_call",
+            "import json\n\njson.loads('{')\n",
+            "plugin wrong_call (wrong_call.py:3): cannot be imported: JSONDecodeError: ",
+        ),
+        ("zeros", "\0", "plugin zeros: cannot be imported: SyntaxError: "),
         ("mine.py", None, "plugins='mine.py': not the name of a module. Write it as in an import, without .py"),
         ("../mine", None, "not the name of a module"),
         (
@@ -214,6 +220,55 @@ def test_a_plugin_that_cannot_be_imported_ends_in_one_line(
     line = error_of(tfm(tmp_path, "translate", "--plugin", name), 2)
     assert words in line
     assert max(line.count(f"plugin {name} "), line.count("Correct it")) <= 1
+
+
+@pytest.mark.parametrize("more", [[], ["--cfg"], ["-m"]], ids=str)
+@pytest.mark.parametrize(
+    ("plugin", "setting", "says"),
+    [
+        ("broken", "seed=2", "plugin broken (broken.py:2): cannot be imported: ValueError: no GPU. "),
+        ("broken", "train.clip_norm=-3", "plugin broken (broken.py:2): cannot be imported: ValueError: no GPU. "),
+        ("broken", "train.clip_nrm=3", "train.clip_nrm: unknown key; did you mean `train.clip_norm`?"),
+        ("whole", "train.clip_norm=-3", "train.clip_norm=-3"),
+        ("whole", "train.clip_nrm=3", "train.clip_nrm: unknown key; did you mean `train.clip_norm`?"),
+    ],
+)
+def test_a_wrong_plugin_and_a_wrong_config_give_one_line_and_write_nothing(
+    tmp_path: Path, plugin: str, setting: str, says: str, more: list[str]
+) -> None:
+    (tmp_path / "broken.py").write_text("x = 1\nraise ValueError('no GPU')\n", encoding="utf-8")
+    (tmp_path / "whole.py").write_text("", encoding="utf-8")
+    before = sorted(tmp_path.rglob("*"))
+    line = error_of(tfm(tmp_path, "train", "--plugin", plugin, setting, *more), 2)
+    assert line.startswith(f"tfm: error: {says}")
+    assert [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts] == before
+
+
+@pytest.mark.parametrize("more", [[], ["n=2"], ["--cfg"]], ids=str)
+def test_a_schema_that_can_be_no_config_is_named_with_its_place(tmp_path: Path, more: list[str]) -> None:
+    source = """
+from dataclasses import dataclass, field
+
+from transformer_cli.command import Command, register
+from transformer_cli.training.schedules import SCHEDULES
+
+
+@dataclass
+class C:
+    n: int = None
+    plugins: list[str] = field(default_factory=list)
+
+
+register(Command("new", help="", example="", schema=C, run=print))
+SCHEDULES.register("mine", options=C)(lambda config, d_model, max_steps: float)
+"""
+    (tmp_path / "no_schema.py").write_text(source, encoding="utf-8")
+    says = "plugin no_schema (no_schema.py:8): its key n: Incompatible value 'None' for field of type 'int'. Correct it"
+    assert error_of(tfm(tmp_path, "new", "--plugin", "no_schema", *more), 2) == f"tfm: error: {says}"
+    if not more:
+        command = ["train", "--plugin", "no_schema", "schedule.name=mine", "schedule.factor=null", "device=cpu"]
+        assert error_of(tfm(tmp_path, *command), 2) == f"tfm: error: {says}"
+        assert not (tmp_path / "runs").exists()
 
 
 def test_a_plugin_can_be_named_in_the_config_and_several_on_the_command_line(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir, primary_file
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.plugins import load_plugins
+from transformer_cli.registry import is_ours, place_of
 
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.?[0-9_]*)[eE][-+]?[0-9]+|0o[0-7]+")
 _NO_LIST = "is not a ListConfig, list or tuple."  # ends OmegaConf's message on a single value for a list
@@ -71,14 +72,17 @@ def composed(command: str, overrides: Sequence[str], user_dir: Path | None = Non
             raise ConfigError(f"{quoted(text)}: Hydra's own keys need --multirun. Add -m, or leave it out")
         if parse_override(text).is_sweep_override():
             raise ConfigError(f"{quoted(text)}: several values make several runs. Add -m, or write a list as [a,b]")
+    schema = schema_of(command)
+    if not is_ours(schema):
+        defaults_of(schema)  # is refused here, if it cannot be a config
     if not (overrides or user_dir or COMMANDS[command].groups or primary_file(command)):
-        return copy.deepcopy(_empty(schema_of(command)))  # there is nothing to compose, and Hydra takes 0.1 s
+        return copy.deepcopy(defaults_of(schema))  # there is nothing to compose, and Hydra takes 0.1 s
     arguments = hydra_arguments(command, overrides, user_dir)
     try:
         with initialize_config_dir(str(config_dir()), version_base="1.3"):
             return compose(command, arguments)
     except (HydraException, OmegaConfBaseException) as error:
-        raise as_config_error(error, schema_of(command)) from error
+        raise as_config_error(error, schema) from error
 
 
 def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
@@ -143,15 +147,19 @@ def from_plain(schema: type, plain: Mapping[str, Any]) -> Any:
         refuse_interpolations(plain, "")
         config = OmegaConf.create(literal(config_of_fields(plain)))
         _refuse_unknown_keys(config, schema, root=schema)
-        return OmegaConf.to_object(OmegaConf.merge(_empty(schema), config))
+        return OmegaConf.to_object(OmegaConf.merge(defaults_of(schema), config))
     except OmegaConfBaseException as error:
         raise as_config_error(error, schema) from error
 
 
 @cache
-def _empty(schema: type) -> DictConfig:
-    """The defaults of a schema; to be merged into copies of it only."""
-    return typing.cast(DictConfig, OmegaConf.structured(schema))
+def defaults_of(schema: type) -> DictConfig:
+    """The defaults of a schema; to be merged into copies of it only. Raises ConfigError for a plugin's that is none."""
+    try:
+        return typing.cast(DictConfig, OmegaConf.structured(schema))
+    except OmegaConfBaseException as error:
+        message = str(error).strip().split("\n")[0].rstrip(".")
+        raise ConfigError(f"{place_of(schema)}: its key {error.full_key}: {message}. Correct it") from error
 
 
 def to_plain(config: Any) -> dict[str, Any]:

@@ -25,8 +25,9 @@ def checked_options(registry: Registry[Any], name: str, given: Mapping[str, Any]
         return {}
     for name, kind, _ in leaves(schema):
         _refuse_no_text(f"{key}.{name}", given.get(name), kind)
-    from transformer_cli.config.compose import from_plain  # and Hydra, which `--keys` does not need
+    from transformer_cli.config.compose import defaults_of, from_plain  # and Hydra, which `--keys` does not need
 
+    defaults_of(schema)
     plain: Mapping[str, Any] = given
     for name in reversed(key.split(".")):
         plain = {name: plain}
