@@ -1,6 +1,7 @@
 """Fixtures that several test files share."""
 
 import gc
+import io
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from transformer_cli.cli import main
 from transformer_cli.registry import load_addons
 
 pytest.register_assert_rewrite("tests.support.contract")
@@ -18,7 +20,7 @@ pytest.register_assert_rewrite("tests.support.contract")
 load_addons()  # before a test replaces what a registry holds
 
 ROOT = Path(__file__).resolve().parent.parent
-
+Run = Callable[..., tuple[int, str, str]]
 
 # The longest first: begun early, so that no worker is left alone with one at the end.
 LONG_FILES = (
@@ -71,6 +73,19 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no corpora at {folder}; set TFM_TEST_DATA")
     return folder
+
+
+@pytest.fixture
+def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in an empty folder, on the CPU: status, standard output and error; `stdin` are bytes."""
+
+    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        status = main([*arguments, *([] if arguments[0] == "export" else ["device=cpu"])])
+        return status, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """Summaries: long sources are truncated and told, never dropped or split; the built-in corpus is what it says."""
 
-import io
 import json
 import logging
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.conftest import Run
 from transformer_cli.addons.doctor.findings import Finding, Level, Section
 from transformer_cli.addons.doctor.text import check_text
-from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig, LongLines
@@ -162,21 +160,6 @@ def test_the_built_in_corpus_needs_selecting() -> None:
 def fact_of(text: str) -> set[str]:
     """Names and numbers."""
     return set(re.findall(r"[A-Z]\w+|\d+(?::\d+)?", text))
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = main([*arguments, "device=cpu"])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 @pytest.mark.slow

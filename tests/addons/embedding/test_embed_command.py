@@ -1,8 +1,6 @@
 """`tfm embed`: vectors of any encoder, and the nearest lines of a file."""
 
-import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,33 +9,17 @@ import pytest
 import torch
 
 from tests.addons.classification.test_classify_command import TRANSLATOR
-from tests.addons.classification.toy_classifier import SIZES, random_model, table, written
+from tests.addons.classification.toy_classifier import SIZES, random_model, table
+from tests.conftest import Run
 from transformer_cli.addons.classification.classifier import Classifier
-from transformer_cli.cli import main
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Transformer
 
-Run = Callable[..., tuple[int, str, str]]
 CPU = torch.device("cpu")
 LINES = [line.split("\t")[1] for line in table(30, seed=4).split("\n")[:-1]]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()
-
-
-@pytest.fixture
-def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`tfm embed` in a folder with a model; `stdin` are bytes."""
-
-    def run(*arguments: str, stdin: bytes = b"", model: ModelFile | None = None) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        written(tmp_path, model or random_model())
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = main(["embed", "--checkpoint", "model.safetensors", *arguments, "device=cpu"])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 def states(model: ModelFile, line: str) -> torch.Tensor:
@@ -53,10 +35,10 @@ def states(model: ModelFile, line: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("config", [SIZES, TRANSLATOR], ids=["classifier", "translator"])
-def test_an_array_holds_what_the_encoder_makes_of_each_line(tfm: Run, tmp_path: Path, config: ModelConfig) -> None:
+def test_an_array_holds_what_the_encoder_makes_of_each_line(embed: Run, tmp_path: Path, config: ModelConfig) -> None:
     model = random_model(config)
     for pooling in ("mean", "first"):
-        status, out, err = tfm(
+        status, out, err = embed(
             *("--output", f"{pooling}.npy", "--pooling", pooling), stdin=TEXT + b"\n" + TEXT, model=model
         )
         assert (status, out) == (0, "")
@@ -70,10 +52,10 @@ def test_an_array_holds_what_the_encoder_makes_of_each_line(tfm: Run, tmp_path: 
         assert not found[len(LINES)].any()  # the blank line
 
 
-def test_json_lines_hold_the_same_numbers(tfm: Run, tmp_path: Path) -> None:
-    tfm("--output", "x.npy", stdin=TEXT)
-    _, out, _ = tfm(stdin=b"\n" + TEXT)
-    _, written_out, _ = tfm("--output", "x.jsonl", stdin=b"\n" + TEXT)
+def test_json_lines_hold_the_same_numbers(embed: Run, tmp_path: Path) -> None:
+    embed("--output", "x.npy", stdin=TEXT)
+    _, out, _ = embed(stdin=b"\n" + TEXT)
+    _, written_out, _ = embed("--output", "x.jsonl", stdin=b"\n" + TEXT)
     assert (written_out, (tmp_path / "x.jsonl").read_text()) == ("", out)
     blank, *records = [json.loads(line) for line in out.split("\n")[:-1]]
     assert blank == {"line": 1, "vector": None}
@@ -81,13 +63,13 @@ def test_json_lines_hold_the_same_numbers(tfm: Run, tmp_path: Path) -> None:
     np.testing.assert_allclose([record["vector"] for record in records], np.load(tmp_path / "x.npy"), atol=2e-6)
 
 
-def test_the_nearest_lines_are_those_of_brute_force(tfm: Run, tmp_path: Path) -> None:
+def test_the_nearest_lines_are_those_of_brute_force(embed: Run, tmp_path: Path) -> None:
     (tmp_path / "among").write_bytes(TEXT.replace(b"\n", b"\n\n", 3))  # three blank lines, which are nearest to none
     among = (tmp_path / "among").read_text().split("\n")[:-1]
-    tfm("--output", "queries.npy", stdin=TEXT)
-    tfm("--output", "among.npy", "--input", "among")
+    embed("--output", "queries.npy", stdin=TEXT)
+    embed("--output", "among.npy", "--input", "among")
     queries, looked_at = np.load(tmp_path / "queries.npy"), np.load(tmp_path / "among.npy")
-    _, out, _ = tfm("--nearest", "4", "--among", "among", stdin=TEXT)
+    _, out, _ = embed("--nearest", "4", "--among", "among", stdin=TEXT)
     rows = [line.split("\t") for line in out.split("\n")[:-1]]
     assert len(rows) == 4 * len(LINES)
     for number, query in enumerate(queries, start=1):
@@ -100,9 +82,9 @@ def test_the_nearest_lines_are_those_of_brute_force(tfm: Run, tmp_path: Path) ->
         assert found[0][3] == LINES[number - 1]  # a line is nearest to itself
 
 
-def test_a_blank_line_has_no_neighbours_and_a_short_file_gives_all_it_has(tfm: Run, tmp_path: Path) -> None:
+def test_a_blank_line_has_no_neighbours_and_a_short_file_gives_all_it_has(embed: Run, tmp_path: Path) -> None:
     (tmp_path / "among").write_text("a H\nb\n")
-    _, out, _ = tfm("--nearest", "5", "--among", "among", stdin=b"\na H\n")
+    _, out, _ = embed("--nearest", "5", "--among", "among", stdin=b"\na H\n")
     rows = [line.split("\t") for line in out.split("\n")[:-1]]
     assert [row[:2] for row in rows] == [["2", "1"], ["2", "2"]]
     assert rows[0][2:] == ["1.0000", "a H"]
@@ -120,24 +102,26 @@ def test_a_blank_line_has_no_neighbours_and_a_short_file_gives_all_it_has(tfm: R
         (["--input", "nowhere"], "nowhere: no such file. Check --input"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_line(tfm: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_what_cannot_be_done_is_refused_in_a_line(
+    embed: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     (tmp_path / "blank").write_text("\n \n")
     (tmp_path / "text").write_text("a\n")
     (tmp_path / "there.npy").write_text("")
-    status, out, err = tfm(*arguments, stdin=b"a\n")
+    status, out, err = embed(*arguments, stdin=b"a\n")
     assert status in (2, 3)
     assert (out, err.count("\n")) == ("", 1)
     assert message in err
 
 
-def test_a_language_model_has_no_vectors(tfm: Run) -> None:
-    status, _, err = tfm(stdin=b"a\n", model=random_model(replace(TRANSLATOR, name="decoder")))
+def test_a_language_model_has_no_vectors(embed: Run) -> None:
+    status, _, err = embed(stdin=b"a\n", model=random_model(replace(TRANSLATOR, name="decoder")))
     assert status == 4
     assert "this is a language model; use `tfm generate`" in err
 
 
-def test_long_lines_are_named_also_those_that_are_looked_through(tfm: Run, tmp_path: Path) -> None:
+def test_long_lines_are_named_also_those_that_are_looked_through(embed: Run, tmp_path: Path) -> None:
     (tmp_path / "among").write_text("a\n" + "b " * 20)
-    _, _, err = tfm("--nearest", "1", "--among", "among", stdin=b"a\nb\n" + b"c " * 20)
+    _, _, err = embed("--nearest", "1", "--among", "among", stdin=b"a\nb\n" + b"c " * 20)
     assert "among: line 2 longer than the model's 12 tokens" in err
     assert "line 3: longer than the model's 12 tokens; the rest is not read" in err

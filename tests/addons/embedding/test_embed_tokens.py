@@ -1,6 +1,5 @@
 """`tfm embed --tokens` and `--layer`: what the encoder computes of each token, at each layer."""
 
-import io
 import json
 import os
 from collections.abc import Callable
@@ -13,16 +12,15 @@ import pytest
 import torch
 
 from tests.addons.classification.test_classify_command import TRANSLATOR
-from tests.addons.classification.toy_classifier import SIZES, random_model, table, toy_tokenizer, written
+from tests.addons.classification.toy_classifier import SIZES, random_model, table, toy_tokenizer
 from tests.addons.interop.test_m2m100 import DE_EN, m2m100
 from tests.addons.interop.toy_huggingface import opus
-from tests.conftest import slow
+from tests.conftest import Run, slow
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.embedding import encoder_filter
 from transformer_cli.addons.embedding.hidden_states import sentence_vectors, token_vectors
 from transformer_cli.addons.embedding.word_groups import word_groups, word_text
 from transformer_cli.addons.interop.importing import import_model, read
-from transformer_cli.cli import main
 from transformer_cli.config.model import ModelConfig, Norm, Pooling, Positions
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
@@ -30,27 +28,11 @@ from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Transformer
 
-Run = Callable[..., tuple[int, str, str]]
 CPU = torch.device("cpu")
 LINES = [line.split("\t")[1] for line in table(30, seed=4).split("\n")[:-1]]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()
 N_LAYERS = 2
 TWO_LAYERS = replace(TRANSLATOR, n_encoder_layers=N_LAYERS)
-
-
-@pytest.fixture
-def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """`tfm embed` in a folder with a model; `stdin` are bytes."""
-
-    def run(*arguments: str, stdin: bytes = b"", model: ModelFile | None = None) -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        written(tmp_path, model or random_model())
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = main(["embed", "--checkpoint", "model.safetensors", *arguments, "device=cpu"])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 def loaded(path: Path) -> list[tuple[list[str], np.ndarray]]:
@@ -90,7 +72,7 @@ def states(model: ModelFile, line: str) -> list[torch.Tensor]:
     ],
     ids=["classifier", "translator", "post-LN", "rotary"],
 )
-def test_an_archive_holds_each_layer_of_each_token(tfm: Run, tmp_path: Path, config: ModelConfig) -> None:
+def test_an_archive_holds_each_layer_of_each_token(embed: Run, tmp_path: Path, config: ModelConfig) -> None:
     model = random_model(config)
     stdin = TEXT + b"\n \n" + TEXT
     expected = [states(model, line) for line in LINES]
@@ -105,7 +87,7 @@ def test_an_archive_holds_each_layer_of_each_token(tfm: Run, tmp_path: Path, con
     }
     for layer, choose in choices.items():
         name = f"layer{layer}.npz"
-        status, out, _ = tfm("--tokens", "pieces", "--layer", layer, "--output", name, stdin=stdin, model=model)
+        status, out, _ = embed("--tokens", "pieces", "--layer", layer, "--output", name, stdin=stdin, model=model)
         assert (status, out) == (0, "")
         found = loaded(tmp_path / name)
         assert len(found) == 2 * len(LINES) + 2
@@ -117,27 +99,27 @@ def test_an_archive_holds_each_layer_of_each_token(tfm: Run, tmp_path: Path, con
                 np.testing.assert_allclose(vectors, choose(its_states).numpy(), atol=1e-5)
 
 
-def test_without_a_layer_it_is_the_last_and_its_mean_is_the_vector_of_the_line(tfm: Run, tmp_path: Path) -> None:
+def test_without_a_layer_it_is_the_last_and_its_mean_is_the_vector_of_the_line(embed: Run, tmp_path: Path) -> None:
     stdin = b"\n" + TEXT
-    tfm("--tokens", "pieces", "--output", "x.npz", stdin=stdin)
-    tfm("--tokens", "pieces", "--layer", "2", "--output", "2.npz", stdin=stdin)
+    embed("--tokens", "pieces", "--output", "x.npz", stdin=stdin)
+    embed("--tokens", "pieces", "--layer", "2", "--output", "2.npz", stdin=stdin)
     assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
     for layer in ("0", "1", "2", "mean", "all"):
-        tfm("--tokens", "pieces", "--layer", layer, "--output", "t.npz", "--overwrite", stdin=stdin)
-        tfm("--layer", layer, "--output", "t.npy", "--overwrite", stdin=stdin)
+        embed("--tokens", "pieces", "--layer", layer, "--output", "t.npz", "--overwrite", stdin=stdin)
+        embed("--layer", layer, "--output", "t.npy", "--overwrite", stdin=stdin)
         lines = np.load(tmp_path / "t.npy", allow_pickle=False)
         assert not lines[0].any()
         for (_, vectors), line in zip(loaded(tmp_path / "t.npz")[1:], lines[1:], strict=True):
             np.testing.assert_allclose(vectors.mean(axis=0), line, atol=1e-5)
-    tfm("--output", "default.npy", stdin=stdin)
-    tfm("--layer", "-1", "--output", "last.npy", stdin=stdin)
+    embed("--output", "default.npy", stdin=stdin)
+    embed("--layer", "-1", "--output", "last.npy", stdin=stdin)
     assert (tmp_path / "default.npy").read_bytes() == (tmp_path / "last.npy").read_bytes()
 
 
-def test_json_lines_hold_the_same_numbers(tfm: Run, tmp_path: Path) -> None:
+def test_json_lines_hold_the_same_numbers(embed: Run, tmp_path: Path) -> None:
     for layer in ("1", "all"):
-        _, out, _ = tfm("--tokens", "pieces", "--layer", layer, stdin=b"\n" + TEXT)
-        tfm("--tokens", "pieces", "--layer", layer, "--output", "x.npz", "--overwrite", stdin=b"\n" + TEXT)
+        _, out, _ = embed("--tokens", "pieces", "--layer", layer, stdin=b"\n" + TEXT)
+        embed("--tokens", "pieces", "--layer", layer, "--output", "x.npz", "--overwrite", stdin=b"\n" + TEXT)
         blank, *records = map(json.loads, out.split("\n")[:-1])
         assert blank == {"line": 1, "tokens": [], "vectors": []}
         for number, (record, (tokens, vectors)) in enumerate(
@@ -148,13 +130,13 @@ def test_json_lines_hold_the_same_numbers(tfm: Run, tmp_path: Path) -> None:
 
 
 def test_neither_the_batch_nor_the_order_nor_the_block_changes_a_vector(
-    tfm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    embed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tfm("--tokens", "pieces", "--output", "together.npz", stdin=TEXT)
-    tfm("--tokens", "pieces", "--output", "alone.npz", "batch_tokens=1", stdin=TEXT)
-    tfm("--tokens", "pieces", "--output", "reversed.npz", stdin="".join(f"{x}\n" for x in LINES[::-1]).encode())
+    embed("--tokens", "pieces", "--output", "together.npz", stdin=TEXT)
+    embed("--tokens", "pieces", "--output", "alone.npz", "batch_tokens=1", stdin=TEXT)
+    embed("--tokens", "pieces", "--output", "reversed.npz", stdin="".join(f"{x}\n" for x in LINES[::-1]).encode())
     monkeypatch.setattr(encoder_filter, "TOKENS_AT_ONCE", 9)
-    tfm("--tokens", "pieces", "--output", "blocks.npz", stdin=TEXT)
+    embed("--tokens", "pieces", "--output", "blocks.npz", stdin=TEXT)
     together = loaded(tmp_path / "together.npz")
     others = [loaded(tmp_path / f"{name}.npz") for name in ("alone", "reversed", "blocks")]
     for lines in (others[0], others[1][::-1], others[2]):
@@ -163,11 +145,11 @@ def test_neither_the_batch_nor_the_order_nor_the_block_changes_a_vector(
             np.testing.assert_allclose(vectors, close, atol=1e-5)
 
 
-def test_a_word_is_the_mean_of_its_pieces(tfm: Run, tmp_path: Path) -> None:
+def test_a_word_is_the_mean_of_its_pieces(embed: Run, tmp_path: Path) -> None:
     model = random_model(TRANSLATOR)
     words = "ab c abc"  # the vocabulary has letters only
-    tfm("--tokens", "pieces", "--output", "pieces.npz", stdin=words.encode(), model=model)
-    tfm("--tokens", "words", "--output", "words.npz", stdin=words.encode(), model=model)
+    embed("--tokens", "pieces", "--output", "pieces.npz", stdin=words.encode(), model=model)
+    embed("--tokens", "words", "--output", "words.npz", stdin=words.encode(), model=model)
     ((pieces, each),) = loaded(tmp_path / "pieces.npz")
     ((found, means),) = loaded(tmp_path / "words.npz")
     assert (pieces, found) == (["▁a", "b", "▁c", "▁a", "b", "c", "</s>"], ["ab", "c", "abc", "</s>"])
@@ -228,36 +210,38 @@ def test_the_layers_are_those_that_transformers_returns(norm: Norm, tmp_path: Pa
         (["--layer", "all", "--nearest", "1", "--among", "text"], "--layer all: several vectors of a line"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_a_line(tfm: Run, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_what_cannot_be_done_is_refused_in_a_line(
+    embed: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     (tmp_path / "text").write_text("a\n")
-    status, out, err = tfm(*arguments, stdin=b"a\n")
+    status, out, err = embed(*arguments, stdin=b"a\n")
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert message in err
     assert not list(tmp_path.glob("x.*"))
 
 
-def test_the_nearest_lines_can_be_those_of_another_layer(tfm: Run, tmp_path: Path) -> None:
+def test_the_nearest_lines_can_be_those_of_another_layer(embed: Run, tmp_path: Path) -> None:
     (tmp_path / "among").write_bytes(TEXT)
-    tfm("--layer", "0", "--output", "x.npy", stdin=TEXT)
+    embed("--layer", "0", "--output", "x.npy", stdin=TEXT)
     vectors = np.load(tmp_path / "x.npy").astype(np.float64)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    _, out, _ = tfm("--layer", "0", "--nearest", "2", "--among", "among", stdin=TEXT)
+    _, out, _ = embed("--layer", "0", "--nearest", "2", "--among", "among", stdin=TEXT)
     rows = [line.split("\t") for line in out.split("\n")[:-1]]
     for line, number, cosine, _ in rows:
         assert vectors[int(line) - 1] @ vectors[int(number) - 1] == pytest.approx(float(cosine), abs=1e-4)
 
 
-def test_nothing_is_left_of_an_archive_that_fails(tfm: Run, tmp_path: Path) -> None:
-    status, _, err = tfm("--tokens", "pieces", "--output", "x.npz", "--strict", stdin=TEXT + b"\xff\n")
+def test_nothing_is_left_of_an_archive_that_fails(embed: Run, tmp_path: Path) -> None:
+    status, _, err = embed("--tokens", "pieces", "--output", "x.npz", "--strict", stdin=TEXT + b"\xff\n")
     assert (status, "is not UTF-8" in err) == (3, True)
     assert sorted(os.listdir(tmp_path)) == ["model.safetensors"]
 
 
-def test_an_empty_input_gives_an_empty_archive_and_a_long_line_is_named(tfm: Run, tmp_path: Path) -> None:
-    tfm("--tokens", "words", "--layer", "all", "--output", "none.npz", stdin=b"")
+def test_an_empty_input_gives_an_empty_archive_and_a_long_line_is_named(embed: Run, tmp_path: Path) -> None:
+    embed("--tokens", "words", "--layer", "all", "--output", "none.npz", stdin=b"")
     with np.load(tmp_path / "none.npz", allow_pickle=False) as archive:
         assert archive["vectors"].shape == (0, N_LAYERS + 1, SIZES.d_model)
         assert (archive["tokens"].shape, archive["offsets"].tolist()) == ((0,), [0])
-    _, out, err = tfm("--tokens", "pieces", stdin=b"a\n" + b"b " * 20)
+    _, out, err = embed("--tokens", "pieces", stdin=b"a\n" + b"b " * 20)
     assert "line 2: longer than the model's 12 tokens; the rest is not read" in err
     assert len(json.loads(out.split("\n")[1])["tokens"]) == 12
