@@ -4,7 +4,6 @@ import contextlib
 import io
 import itertools
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +15,9 @@ import torch
 from tests.addons.classification.test_classify_command import TRANSLATOR
 from tests.addons.classification.toy_classifier import SIZES, random_model, toy_tokenizer, written
 from tests.addons.classification.toy_pairs import LABELS, PAIR_OVERRIDES, pair_file, pair_model, pair_table, write_pairs
-from tests.conftest import slow
+from tests.conftest import Run, slow
 from tests.support.each import each
 from tests.toy import run as toy_run
-from tests.toy.run import train
 from transformer_cli.addons.classification.classifier import Classifier, pool_segments
 from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.cli import main
@@ -41,7 +39,6 @@ from transformer_cli.training.forward import predict_batch
 from transformer_cli.training.initialisation import Initial, initial_weights
 
 CPU = torch.device("cpu")
-Run = Callable[..., tuple[int, str, str]]
 TOKENIZER = toy_tokenizer()
 BOS, EOS, PAD = TOKENIZER.bos_id, TOKENIZER.eos_id, TOKENIZER.pad_id
 
@@ -276,20 +273,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command in an empty folder; `stdin` are bytes."""
-
-    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = main([*arguments, *([] if arguments[0] == "export" else ["device=cpu"])])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
-
-
 def test_training_learns_which_text_it_is_in_and_evaluate_counts_what_classify_answers(trained: Path, tfm: Run) -> None:
     model = ["--checkpoint", str(trained / "runs/a")]
     _, printed, _ = tfm("evaluate", "--json", *model)
@@ -372,18 +355,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path) -> None
     write_pairs(tmp_path)
     steps = ["train.max_steps=8", "train.save_every=2", "train.eval_every=4", "train.samples=0", "train.log_every=1"]
     config = config_of(tmp_path, *steps, "data.subword_dropout=0.1", "model.pooling=segments")
-    corpus = prepare(config.data)
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
-    train(config, corpus, tmp_path / "whole", device=CPU)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(toy_run, "prepared", lambda: corpus)
-        toy_run.run_until(5, tmp_path / "stopped", config)
-    assert not (tmp_path / "stopped/model.safetensors").exists()
-    train(config, corpus, tmp_path / "stopped", device=CPU)
-    assert toy_run.sha256(tmp_path / "stopped/model.safetensors") == toy_run.sha256(
-        tmp_path / "whole/model.safetensors"
-    )
+    toy_run.assert_resumes(tmp_path, config, stopped_before=5, corpus=prepare(config.data))
 
 
 @pytest.mark.parametrize(

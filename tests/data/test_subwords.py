@@ -17,7 +17,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from tests.conftest import slow
 from tests.toy import run as toy_run
-from tests.toy.run import metrics, prepared, run, run_until, sha256
+from tests.toy.run import assert_resumes, metrics, prepared, run
 from transformer_cli.config.data import DataConfig, TokenizerConfig, TokenizerKind
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.cache_key import cache_key
@@ -200,13 +200,9 @@ def test_batches_are_cut_by_the_real_lengths_and_sentences_too_long_stay_as_they
 
 @pytest.mark.parametrize("step", [slow(3), 9])
 def test_a_resumed_run_equals_one_without_a_break(tmp_path: Path, step: int) -> None:
-    run(tmp_path / "unbroken", config())
-    run_until(step, tmp_path / "broken", config())
-    run(tmp_path / "broken", config())
-    assert metrics(tmp_path / "broken") == metrics(tmp_path / "unbroken")
-    assert sha256(tmp_path / "broken/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
+    assert_resumes(tmp_path, config(), stopped_before=step)
     run(tmp_path / "without", config(0.0))
-    assert metrics(tmp_path / "without") != metrics(tmp_path / "unbroken")
+    assert metrics(tmp_path / "without") != metrics(tmp_path / "whole")
 
 
 def test_another_value_is_another_run_of_the_same_prepared_data(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.toy.models import random_file
+from tests.toy.models import random_file, written
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
@@ -97,6 +97,11 @@ def model_file(*, seed: int = 1, joint: bool = True, step: int = 7, **changes: A
     return random_file(config, tokenizers(joint=joint), seed=seed, **meta)
 
 
+def written_model(folder: Path, *, name: str = "toy", **changes: Any) -> Path:
+    """The path of a new model file of `model_file`, which translates `en` to `fr` and writes letters."""
+    return written(folder, model_file(**{"seed": 3, **changes}), f"{name}.safetensors")
+
+
 def packed(model: ModelFile) -> bytes:
     """The content of its model file."""
     return b"".join(model_pieces(model))
@@ -128,7 +133,7 @@ def run(
     return train(settings or config(), corpus or prepared(), folder, device=CPU, ranks=ranks)
 
 
-def run_until(step: int, folder: Path, settings: TrainConfig | None = None) -> None:
+def run_until(step: int, folder: Path, settings: TrainConfig | None = None, corpus: Prepared | None = None) -> None:
     """A run that is interrupted as it begins update `step`."""
     update = Trainer.train_step
 
@@ -140,13 +145,37 @@ def run_until(step: int, folder: Path, settings: TrainConfig | None = None) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "train_step", dying)
         with pytest.raises(Died):
-            run(folder, settings)
+            run(folder, settings, corpus=corpus)
+
+
+def assert_resumes(
+    folder: Path,
+    settings: TrainConfig | None = None,
+    *,
+    stopped_before: int,
+    corpus: Prepared | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Assert that a run that is stopped before an update, and resumed, is to the last bit the run that was not."""
+    run(folder / "whole", settings, corpus=corpus)
+    run_until(stopped_before, folder / "stopped", settings, corpus)
+    assert not (folder / "stopped/model.safetensors").exists()
+    meanwhile()
+    run(folder / "stopped", settings, corpus=corpus)
+    assert_same_run(folder / "stopped", folder / "whole")
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    assert metrics(one) == metrics(other)
+    newest = max((other / "checkpoints").glob("step-*")).relative_to(other)
+    for file in ("model.safetensors", newest / "manifest.json"):  # which has the hashes of the other files
+        assert sha256(one / file) == sha256(other / file), file
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
     """All that was written down, without how fast it was."""
     entries = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1]]
-    return [{key: value for key, value in entry.items() if key != "tokens_per_second"} for entry in entries]
+    return [{key: value for key, value in entry.items() if not key.endswith("_per_second")} for entry in entries]
 
 
 def sha256(file: Path) -> str:

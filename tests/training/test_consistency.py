@@ -25,7 +25,6 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training import consistency
-from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses, loss_by_blocks, rdrop_loss, simcut_loss
 from transformer_cli.training.forward import inputs
 from transformer_cli.training.trainer import Trainer, stable_seed
@@ -250,19 +249,12 @@ def test_the_first_pass_is_whole_and_the_second_keeps_bos_and_eos() -> None:
 @pytest.mark.parametrize("settings", [{"rdrop": 5.0}, slow({"simcut": 3.0})])
 def test_a_resumed_run_is_the_run_that_was_not_stopped(settings: dict[str, float], tmp_path: Path) -> None:
     config = toy_run.config(save_every=1, **settings)
-    toy_run.run(tmp_path / "whole", config)
-    toy_run.run_until(6, tmp_path / "stopped", config)
-    toy_run.run(tmp_path / "stopped", config)
-    whole, stopped = (CheckpointStore(tmp_path / name).load(12) for name in ("whole", "stopped"))
-    assert all(torch.equal(x, stopped.model.weights[name]) for name, x in whole.model.weights.items())
+    toy_run.assert_resumes(tmp_path, config, stopped_before=6)
 
 
-def test_two_ways_at_once_are_refused() -> None:
+def test_two_ways_at_once_and_a_share_of_cut_tokens_where_none_are_cut_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.rdrop=5 train\.simcut=3: are two ways to the same end"):
         TrainSettings(rdrop=5.0, simcut=3.0)
-
-
-def test_a_share_of_cut_tokens_is_refused_where_none_are_cut() -> None:
     with pytest.raises(ConfigError, match=r"train\.token_cutoff=0\.3: has no effect without train\.simcut\. Set train"):
         TrainSettings(rdrop=5.0, token_cutoff=0.3)
 

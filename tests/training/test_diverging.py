@@ -14,7 +14,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.toy.run import CPU, MODEL, config, metrics, model_file, prepared, run, run_until, sha256, tokenizers
+from tests.toy.run import (
+    CPU,
+    MODEL,
+    assert_resumes,
+    assert_same_run,
+    config,
+    metrics,
+    model_file,
+    prepared,
+    run,
+    sha256,
+    tokenizers,
+)
 from tests.training.test_stopping import stop_at
 from transformer_cli.cli import main
 from transformer_cli.config.train import Compile, Precision, TrainConfig
@@ -127,11 +139,7 @@ def test_B11_a_run_with_skipped_updates_resumes_to_the_last_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_loss(monkeypatch, lambda step: step in (3, 9))
-    run(tmp_path / "unbroken")
-    run_until(8, tmp_path / "stopped")
-    run(tmp_path / "stopped")
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
-    assert sha256(tmp_path / "stopped/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
+    assert_resumes(tmp_path, stopped_before=8)
 
 
 @pytest.mark.parametrize("first", [1, 5, 9])
@@ -189,8 +197,7 @@ def test_B11_a_stop_right_after_a_skipped_update_saves_and_goes_on_counting(
     caplog.clear()
     run(tmp_path / "stopped")
     assert f"step 6: {NAN_AT} (2 in a row, 2 in all)" in caplog.messages
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
-    assert sha256(tmp_path / "stopped/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
+    assert_same_run(tmp_path / "stopped", tmp_path / "unbroken")
 
 
 def test_B13_a_model_that_gives_no_numbers_on_dev_is_never_best_and_uses_up_patience(

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.conftest import slow
-from tests.toy.run import config, metrics, run, run_until, sha256
+from tests.toy.run import assert_same_run, config, metrics, run, run_until
 from tests.training.test_diverging import break_loss, states
 from tests.training.test_training import score_as
 from transformer_cli.config.train import TrainSettings
@@ -98,9 +98,7 @@ def averaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_A17_the_average_is_resumed_to_the_last_bit(tmp_path: Path, averaged: Path, stopped_before: int) -> None:
     run_until(stopped_before, tmp_path, config(ema=0.9))
     run(tmp_path, config(ema=0.9))
-    assert metrics(tmp_path) == metrics(averaged)
-    for file in ("model.safetensors", "checkpoints/step-00000012/optimizer.safetensors"):
-        assert sha256(tmp_path / file) == sha256(averaged / file)
+    assert_same_run(tmp_path, averaged)
 
 
 def test_nothing_else_is_learnt_with_an_average_than_without(tmp_path: Path, averaged: Path) -> None:

@@ -24,7 +24,6 @@ from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import word_dropout
-from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.forward import inputs
 from transformer_cli.training.trainer import Trainer
@@ -190,11 +189,7 @@ def test_the_ids_that_are_spared_are_on_the_device_before_the_first_batch(monkey
 def test_a_resumed_run_is_the_run_that_was_not_stopped(tmp_path: Path) -> None:
     model = replace(DEEP, dropout=0.1, layer_drop=0.3)
     config = toy_run.config(model=model, save_every=1, source_word_dropout=0.2, target_word_dropout=0.1)
-    toy_run.run(tmp_path / "whole", config)
-    toy_run.run_until(6, tmp_path / "stopped", config)
-    toy_run.run(tmp_path / "stopped", config)
-    whole, stopped = (CheckpointStore(tmp_path / name).load(12) for name in ("whole", "stopped"))
-    assert all(torch.equal(x, stopped.model.weights[name]) for name, x in whole.model.weights.items())
+    toy_run.assert_resumes(tmp_path, config, stopped_before=6)
 
 
 def test_word_dropout_is_not_compiled() -> None:

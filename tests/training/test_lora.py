@@ -147,14 +147,7 @@ def test_what_is_scored_is_what_is_shipped(source: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize("lora", [slow({}), {"dropout": 0.2, "also": ["embeddings", "*.norm"]}], ids=["plain", "also"])
 def test_a_resumed_run_is_the_run_that_was_not_stopped(lora: dict[str, Any], source: Path, tmp_path: Path) -> None:
     settings = config(source, lora=lora, save_every=1)
-    toy_run.run(tmp_path / "whole", settings)
-    toy_run.run_until(6, tmp_path / "stopped", settings)
-    source.unlink()
-    toy_run.run(tmp_path / "stopped", settings)
-    assert toy_run.metrics(tmp_path / "whole") == toy_run.metrics(tmp_path / "stopped")
-    whole, stopped = (CheckpointStore(tmp_path / name).load(12) for name in ("whole", "stopped"))
-    assert all(torch.equal(x, stopped.model.weights[name]) for name, x in whole.model.weights.items())
-    assert all(torch.equal(x, stopped.optimizer[name]) for name, x in whole.optimizer.items())
+    toy_run.assert_resumes(tmp_path, settings, stopped_before=6, meanwhile=source.unlink)
     shipped = [toy_run.sha256(tmp_path / name / "model.safetensors") for name in ("whole", "stopped")]
     assert shipped[0] == shipped[1]
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.conftest import slow
 from tests.support.each import each
-from tests.toy.run import CPU, MODEL, config, metrics, run, run_until, sha256, tokenizers
+from tests.toy.run import CPU, MODEL, assert_resumes, config, tokenizers
 from tests.training.test_diverging import break_loss, states
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.config.model import Activation, Tying
@@ -211,12 +211,7 @@ def registered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("registered", ["sgd", "counting"], indirect=True)
 def test_A16_a_run_with_any_registered_optimizer_resumes_to_the_last_bit(tmp_path: Path, registered: str) -> None:
     settings = config(optimizer=registered, max_steps=4, save_every=2, eval_every=4)
-    run(tmp_path / "unbroken", settings)
-    run_until(3, tmp_path / "stopped", settings)
-    run(tmp_path / "stopped", settings)
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
-    for file in ("model.safetensors", "checkpoints/step-00000004/optimizer.safetensors"):
-        assert sha256(tmp_path / "stopped" / file) == sha256(tmp_path / "unbroken" / file)
+    assert_resumes(tmp_path, settings, stopped_before=3)
 
 
 def test_what_any_registered_optimizer_remembers_comes_back_to_the_last_bit(registered: str) -> None:
@@ -302,12 +297,7 @@ def test_a_gradient_scaler_skips_a_step_that_overflows_and_scales_less(name: str
 @pytest.mark.parametrize("name", [slow("adamw"), "muon"])
 def test_A16_a_run_with_another_optimizer_resumes_to_the_last_bit(tmp_path: Path, name: str) -> None:
     settings = replace(config(max_steps=6), optimizer=OptimizerConfig(name=name, weight_decay=0.1))
-    run(tmp_path / "unbroken", settings)
-    run_until(4, tmp_path / "stopped", settings)
-    run(tmp_path / "stopped", settings)
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
-    for file in ("model.safetensors", "checkpoints/step-00000006/optimizer.safetensors"):
-        assert sha256(tmp_path / "stopped" / file) == sha256(tmp_path / "unbroken" / file)
+    assert_resumes(tmp_path, settings, stopped_before=4)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())

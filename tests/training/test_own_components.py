@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tests.toy.run import CPU, config, metrics, run, run_until, sha256, tokenizers
+from tests.toy.run import CPU, assert_resumes, config, metrics, run, tokenizers
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.runs import read_config
@@ -78,13 +78,8 @@ def settings(**train: Any) -> TrainConfig:
 
 @pytest.mark.slow
 def test_a_run_stopped_and_resumed_is_equal_to_one_without_a_break(tmp_path: Path) -> None:
-    run(tmp_path / "unbroken", settings())
-    run_until(8, tmp_path / "stopped", settings())
-    run(tmp_path / "stopped", settings())
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
-    for file in ("model.safetensors", "checkpoints/step-00000012/optimizer.safetensors"):
-        assert sha256(tmp_path / "stopped" / file) == sha256(tmp_path / "unbroken" / file)
-    rates = [entry["lr"] for entry in metrics(tmp_path / "unbroken") if entry["kind"] == "train"]
+    assert_resumes(tmp_path, settings(), stopped_before=8)
+    rates = [entry["lr"] for entry in metrics(tmp_path / "whole") if entry["kind"] == "train"]
     assert rates == [build_schedule(settings().schedule, d_model=16, max_steps=12)(n) for n in range(1, 13)]
     assert rates[2] == max(rates)
 

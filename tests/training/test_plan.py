@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import slow
 from tests.support.each import each
-from tests.toy.run import CPU, MODEL, config, metrics, prepared, run, run_until, sha256, train
+from tests.toy.run import CPU, MODEL, assert_same_run, config, metrics, prepared, run, run_until, sha256, train
 from transformer_cli.commands.train.run import _next
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import ScheduleConfig, TrainConfig
@@ -316,8 +316,7 @@ def test_lines_by_the_clock_change_no_metrics_and_no_weights(tmp_path: Path, mon
     monkeypatch.setattr(Recorder, "is_silent", lambda self: True)
     run_until(4, tmp_path / "lines", sparse)
     run(tmp_path / "lines", sparse)
-    assert metrics(tmp_path / "lines") == metrics(tmp_path / "quiet")
-    assert sha256(tmp_path / "lines/model.safetensors") == sha256(tmp_path / "quiet/model.safetensors")
+    assert_same_run(tmp_path / "lines", tmp_path / "quiet")
 
 
 def test_the_commands_to_use_next_name_a_run_that_is_not_the_newest(

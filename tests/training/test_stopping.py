@@ -16,7 +16,7 @@ import yaml
 
 from tests.conftest import slow
 from tests.support.each import each
-from tests.toy.run import CPU, MODEL, config, metrics, prepared, run, sha256, train, tree
+from tests.toy.run import CPU, MODEL, assert_same_run, config, metrics, prepared, run, sha256, train, tree
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.fields import KeyInfo
 from transformer_cli.config.train import Compile, TrainConfig
@@ -70,13 +70,6 @@ def stop_at(step: int, signum: int, folder: Path, settings: TrainConfig | None =
         with pytest.raises(Stopped) as stopped:
             run_with_signals(folder, settings)
     return stopped.value
-
-
-def assert_same_run(folder: Path, unbroken: Path) -> None:
-    assert metrics(folder) == metrics(unbroken)
-    assert sha256(folder / "model.safetensors") == sha256(unbroken / "model.safetensors")
-    newest = "checkpoints/step-00000012/manifest.json"
-    assert sha256(folder / newest) == sha256(unbroken / newest)
 
 
 @pytest.mark.parametrize("step", [slow(3), slow(4), 6, 12])  # nothing is due; an evaluation and a save; a save; the end
@@ -223,53 +216,44 @@ def test_a_thread_of_another_program_leaves_its_signals_alone() -> None:
 # What a run goes on from
 
 
-def test_A15_an_empty_directory_starts_afresh_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="tfm"):
-        run(tmp_path, config(max_steps=2, eval_every=2))
-    assert f"{tmp_path}: starting a new run" in caplog.messages
-
-
 @pytest.mark.parametrize("path", ["nothing", "nothing/checkpoints/step-00000004", "empty"])
 def test_A15_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "empty" / "checkpoints").mkdir(parents=True)
-    settings = config()
-    settings.resume = str(tmp_path / path)
     with pytest.raises(CheckpointError, match=r"resume=.*: no checkpoint there\. Name a run directory, or a step"):
-        run(tmp_path / "run", settings)
+        run(tmp_path / "run", replace(config(), resume=str(tmp_path / path)))
 
 
 @pytest.mark.parametrize("path", ["", "checkpoints/step-00000008"])
 def test_a_run_can_start_from_another_runs_checkpoint(tmp_path: Path, unbroken: Path, path: str) -> None:
     untouched = tree(unbroken)
-    settings = config(max_steps=14)
-    settings.resume = str(unbroken / path)
-    run(tmp_path, settings)
+    run(tmp_path, replace(config(max_steps=14), resume=str(unbroken / path)))
     steps = [entry["step"] for entry in metrics(tmp_path) if entry["kind"] == "train"]
     assert steps == list(range(9 if path else 13, 15))
     assert tree(unbroken) == untouched
 
 
-def test_a_damaged_checkpoint_that_was_named_is_refused(tmp_path: Path) -> None:
-    run(tmp_path / "other", config(max_steps=2, eval_every=2))
-    (tmp_path / "other/checkpoints/step-00000002/state.json").write_bytes(b"{}")
-    settings = config()
-    settings.resume = str(tmp_path / "other")
-    with pytest.raises(CheckpointError, match=r"step-00000002: state\.json has 2 bytes, not"):
-        run(tmp_path / "run", settings)
-
-
-def test_a_finished_run_is_no_start_for_another(tmp_path: Path, unbroken: Path) -> None:
-    settings = config()
-    settings.resume = str(unbroken)
-    with pytest.raises(CheckpointError, match=r"resume=.*: is at its last step, 12\. Raise train\.max_steps"):
-        run(tmp_path, settings)
-
-
-def test_a_checkpoint_of_another_model_is_refused_by_its_name(tmp_path: Path, unbroken: Path) -> None:
-    settings = config(model=replace(MODEL, d_ff=64), max_steps=14)
-    settings.resume = str(unbroken / "best")  # a link
-    with pytest.raises(CheckpointError, match=r"resume=.*best: does not fit this model and config .*size mismatch"):
-        run(tmp_path, settings)
+@each(
+    "path, settings, message",
+    [
+        ("", {}, r"resume=.*: is at its last step, 12\. Raise train\.max_steps"),
+        (
+            "best",  # a link
+            {"model": replace(MODEL, d_ff=64), "max_steps": 14},
+            r"resume=.*best: does not fit this model and config .*size mismatch",
+        ),
+        ("damaged", {}, r"step-00000002: state\.json has 2 bytes, not"),
+    ],
+)
+def test_a_run_that_is_finished_of_another_model_or_damaged_is_no_start(
+    tmp_path: Path, unbroken: Path, path: str, settings: dict[str, Any], message: str
+) -> None:
+    source = unbroken / path
+    if path == "damaged":
+        source = tmp_path / path
+        run(source, config(max_steps=2, eval_every=2))
+        (source / "checkpoints/step-00000002/state.json").write_bytes(b"{}")
+    with pytest.raises(CheckpointError, match=message):
+        run(tmp_path / "run", replace(config(**settings), resume=str(source)))
 
 
 def test_a_finished_model_that_is_damaged_is_shipped_again(tmp_path: Path, unbroken: Path) -> None:
@@ -397,9 +381,7 @@ def test_A21_other_data_are_refused_by_file_with_both_hashes_and_can_be_forced(
     )
     assert "source tokenizer" not in caplog.text
     assert {name: content for name, content in tree(tmp_path).items() if name != "tfm.log"} == untouched
-    settings = config(max_steps=4)
-    settings.force = True
-    train(settings, new, tmp_path, device=CPU)
+    train(replace(config(max_steps=4), force=True), new, tmp_path, device=CPU)
     assert CheckpointStore(tmp_path).steps()[-1] == 4
 
 
@@ -460,13 +442,6 @@ def test_A19_what_only_one_kind_of_device_has_is_no_warning(caplog: pytest.LogCa
     other = {key: value for key, value in now.items() if key != "products"}
     resuming.warn_of_other_environment({"environment": other}, {**now, "compiled": True})
     assert last_bits(caplog) == []
-
-
-def test_A22_a_finished_run_says_what_to_raise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):
-        with caplog.at_level(logging.INFO, logger="tfm"):
-            run(tmp_path, config(max_steps=2, eval_every=2))
-    assert f"{tmp_path}: already finished at step 2; raise train.max_steps to go on" in caplog.messages
 
 
 def test_A24_the_second_trainer_is_told_who_the_first_is(tmp_path: Path) -> None:

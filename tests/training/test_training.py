@@ -17,7 +17,21 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.conftest import slow
-from tests.toy.run import CPU, MODEL, Died, config, metrics, prepared, run, run_until, sha256, tokenizers, train
+from tests.toy.run import (
+    CPU,
+    MODEL,
+    Died,
+    assert_resumes,
+    assert_same_run,
+    config,
+    metrics,
+    prepared,
+    run,
+    run_until,
+    sha256,
+    tokenizers,
+    train,
+)
 from transformer_cli.config.model import Tying
 from transformer_cli.config.train import OptimizerConfig, Precision, ScheduleConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches
@@ -62,13 +76,8 @@ def test_A16_a_resumed_run_is_the_same_run_to_the_last_bit(
 ) -> None:
     run_until(stopped_before, tmp_path)
     run(tmp_path)
-    assert metrics(tmp_path) == metrics(unbroken)
-    losses = [(entry["loss"].hex(), entry["lr"].hex()) for entry in metrics(tmp_path) if entry["kind"] == "train"]
-    assert len(losses) == 12
-    assert losses == [(e["loss"].hex(), e["lr"].hex()) for e in metrics(unbroken) if e["kind"] == "train"]
-    assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
-    newest = "checkpoints/step-00000012"
-    assert sha256(tmp_path / newest / "manifest.json") == sha256(unbroken / newest / "manifest.json")
+    assert_same_run(tmp_path, unbroken)
+    assert [entry["step"] for entry in metrics(tmp_path) if entry["kind"] == "train"] == list(range(1, 13))
 
 
 def test_the_resumed_runs_were_mid_epoch_with_accumulation_and_dropout() -> None:
@@ -82,12 +91,8 @@ def test_the_resumed_runs_were_mid_epoch_with_accumulation_and_dropout() -> None
     assert settings.model.dropout > 0
 
 
-def test_sums_between_two_log_lines_survive_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sparse = config(log_every=5)
-    run(tmp_path / "unbroken", sparse)
-    run_until(8, tmp_path / "stopped", sparse)
-    run(tmp_path / "stopped", sparse)
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+def test_sums_between_two_log_lines_survive_a_stop(tmp_path: Path) -> None:
+    assert_resumes(tmp_path, config(log_every=5), stopped_before=8)
 
 
 @pytest.mark.parametrize("doomed", ["save", slow("_tidy"), "export_best", slow("evaluate")])
@@ -108,8 +113,7 @@ def test_a_run_that_dies_outside_an_update_resumes_as_well(
         with pytest.raises(Died):
             run(tmp_path)
     run(tmp_path)
-    assert metrics(tmp_path) == metrics(unbroken)
-    assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
+    assert_same_run(tmp_path, unbroken)
 
 
 def test_a_damaged_newest_checkpoint_costs_two_steps_and_no_bit(
@@ -118,17 +122,11 @@ def test_a_damaged_newest_checkpoint_costs_two_steps_and_no_bit(
     run_until(8, tmp_path)
     (tmp_path / "checkpoints/step-00000006/state.json").write_bytes(b"{}")
     run(tmp_path)
-    assert metrics(tmp_path) == metrics(unbroken)
-    assert sha256(tmp_path / "model.safetensors") == sha256(unbroken / "model.safetensors")
+    assert_same_run(tmp_path, unbroken)
 
 
-def test_A17_bf16_resumes_to_the_last_bit_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = config(precision=Precision.bf16, max_steps=6)
-    run(tmp_path / "unbroken", settings)
-    run_until(4, tmp_path / "stopped", settings)
-    run(tmp_path / "stopped", settings)
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
-    assert sha256(tmp_path / "stopped/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
+def test_A17_bf16_resumes_to_the_last_bit_too(tmp_path: Path) -> None:
+    assert_resumes(tmp_path, config(precision=Precision.bf16, max_steps=6), stopped_before=4)
 
 
 def test_a_finished_run_whose_schedule_ends_with_it_is_not_said_to_go_on(
@@ -153,11 +151,12 @@ def test_other_data_than_before_are_refused(tmp_path: Path, unbroken: Path) -> N
 def test_a_finished_run_says_so_and_goes_on_when_there_is_more_to_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = run(tmp_path, config(max_steps=4))
-    before = sha256(tmp_path / "model.safetensors")
     with caplog.at_level(logging.INFO, logger="tfm"):
+        first = run(tmp_path, config(max_steps=4))
+        before = sha256(tmp_path / "model.safetensors")
         again = run(tmp_path, config(max_steps=4))
-    assert "already finished at step 4; raise train.max_steps" in caplog.text
+    assert f"{tmp_path}: starting a new run" in caplog.messages
+    assert f"{tmp_path}: already finished at step 4; raise train.max_steps to go on" in caplog.messages
     assert again == replace(first, is_new=False)
     assert sha256(tmp_path / "model.safetensors") == before
     assert run(tmp_path, config(max_steps=6)).step == 6

@@ -3,9 +3,7 @@
 import contextlib
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,9 +19,9 @@ from tests.addons.classification.toy_classifier import (
     write_tables,
     written,
 )
+from tests.conftest import Run
 from tests.support.contract import is_text
 from tests.toy import run as toy_run
-from tests.toy.run import train
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.run_classify import response_text
@@ -36,7 +34,6 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.models.file import read_model
 
 CPU = torch.device("cpu")
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +47,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["train", *OVERRIDES, *names, *steps, "name=a"]) == 0
     (folder / "printed").write_text(printed.getvalue())
     return folder
-
-
-@pytest.fixture
-def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command in an empty folder; `stdin` are bytes."""
-
-    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = main([*arguments, "device=cpu"])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 # ---- Training and evaluating
@@ -145,26 +128,7 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path) -> None
     names = [*write_tables(tmp_path), f"data.cache={tmp_path / 'cache'}"]
     steps = ["train.max_steps=12", "train.save_every=3", "train.eval_every=6", "train.samples=0", "train.log_every=1"]
     config = load_config("train", [*OVERRIDES, *names, *steps, "data.subword_dropout=0.1"])
-    corpus = prepare(config.data)
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
-    train(config, corpus, tmp_path / "whole", device=CPU)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(toy_run, "prepared", lambda: corpus)
-        toy_run.run_until(8, tmp_path / "stopped", config)
-    assert not (tmp_path / "stopped/model.safetensors").exists()
-    train(config, corpus, tmp_path / "stopped", device=CPU)
-    assert toy_run.sha256(tmp_path / "stopped/model.safetensors") == toy_run.sha256(
-        tmp_path / "whole/model.safetensors"
-    )
-    assert _metrics(tmp_path / "stopped") == _metrics(tmp_path / "whole")
-
-
-def _metrics(folder: Path) -> list[dict[str, Any]]:
-    return [
-        {key: value for key, value in entry.items() if key != "sentences_per_second"}
-        for entry in toy_run.metrics(folder)
-    ]
+    toy_run.assert_resumes(tmp_path, config, stopped_before=8, corpus=prepare(config.data))
 
 
 # ---- Lines

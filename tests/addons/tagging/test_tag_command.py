@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.addons.classification.test_classify_command import _metrics
 from tests.addons.classification.toy_classifier import SIZES as CLASSIFIER
 from tests.addons.classification.toy_classifier import random_model as random_classifier
 from tests.addons.tagging.toy_tagger import LABELS, OVERRIDES, conll, random_model, write_files, written
+from tests.conftest import Run
 from tests.support.contract import is_text
 from tests.support.each import each
 from tests.toy import run as toy_run
-from tests.toy.run import train
 from transformer_cli.addons.tagging.conll import Dialect
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.addons.tagging.run_tag import RowFilter, SentenceFilter, with_tag
@@ -40,7 +38,6 @@ from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import make_validator
 
 CPU = torch.device("cpu")
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -54,20 +51,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert main(["train", *OVERRIDES, *names, *steps, "name=a"]) == 0
     (folder / "printed").write_text(printed.getvalue())
     return folder
-
-
-@pytest.fixture
-def tfm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A command in an empty folder; `stdin` are bytes."""
-
-    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        status = main([*arguments, "device=cpu"])
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
 
 
 def words_and_labels(file: Path) -> list[list[list[str]]]:
@@ -206,21 +189,7 @@ def config_for(folder: Path, *overrides: str) -> "list[str]":
 def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path) -> None:
     steps = ["train.max_steps=9", "train.save_every=3", "train.eval_every=6", "train.samples=0", "train.log_every=1"]
     config = load_config("train", config_for(tmp_path, *steps, "data.subword_dropout=0.1", "train.ema=0.9"))
-    corpus = prepare(config.data)
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
-    train(config, corpus, tmp_path / "whole", device=CPU)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(toy_run, "prepared", lambda: corpus)
-        toy_run.run_until(5, tmp_path / "stopped", config)
-    train(config, corpus, tmp_path / "stopped", device=CPU)
-    assert toy_run.sha256(tmp_path / "stopped/model.safetensors") == toy_run.sha256(
-        tmp_path / "whole/model.safetensors"
-    )
-    without = [{k: v for k, v in entry.items() if k != "words_per_second"} for entry in _metrics(tmp_path / "stopped")]
-    assert without == [
-        {k: v for k, v in entry.items() if k != "words_per_second"} for entry in _metrics(tmp_path / "whole")
-    ]
+    toy_run.assert_resumes(tmp_path, config, stopped_before=5, corpus=prepare(config.data))
 
 
 def test_how_an_update_is_split_does_not_change_the_gradient(tmp_path: Path) -> None:
