@@ -9,16 +9,9 @@ from transformer_cli.addons.attention_maps.maps import AttentionMaps
 
 # Tokens that could inject markup into a page, or be shown wrongly.
 HOSTILE = [
-    *(
-        "▁</script><script>window.broken=1</script>",
-        "▁&amp;",
-        "\"quote'",
-        "▁<s>",
-        "<!--",
-        "]]>",
-        "<img onerror=broken()>",
-    ),
-    *("▁שלום", "▁مرحبا", "▁👩‍👩‍👧‍👦", "▁", "▁a\u2028b", "$maps", "${style}", "\\u003c", "</s>"),
+    *("▁</script><script>window.broken=1</script>", "▁&amp;", "\"quote'", "▁<s>", "<!--", "]]>"),
+    *("<img onerror=broken()>", "▁שלום", "▁مرحبا", "▁👩‍👩‍👧‍👦", "▁", "▁a\u2028b", "$maps", "${style}"),
+    *("\\u003c", "</s>"),
 ]
 
 
@@ -35,31 +28,24 @@ def toy_explanation(tokens: Sequence[str], *, n_beams: int = 2) -> dict[str, Any
     for step, token in enumerate(tokens, start=1):
         for n in range(2 * n_beams):
             fate = "finished" if step == len(tokens) and n == 0 else "kept" if n < n_beams else "dropped"
+            place = {"id": len(hypotheses) + 1, "step": step, "parent": path[-1], "token": f"▁other{n}" if n else token}
             numbers = {"probability": 0.6 / (n + 1), "token_log_prob": -0.5 - n, "log_prob": -0.5 * step - n}
-            one = {
-                "id": len(hypotheses) + 1,
-                "step": step,
-                "parent": path[-1],
-                "token": token if n == 0 else f"▁other{n}",
-            }
-            hypotheses.append({**one, **numbers, "score": -0.4 * step - n, "fate": fate})
+            hypotheses.append({**place, **numbers, "score": -0.4 * step - n, "fate": fate})
         path.append(hypotheses[-2 * n_beams]["id"])
     likeliest = [{"token": one["token"], "probability": one["probability"]} for one in hypotheses[: 2 * n_beams]]
-    each = {"probability": 0.6, "token_log_prob": -0.5}
-    steps = [
-        {**each, "token": token, "likeliest": [{"token": token, "probability": 0.6}, *likeliest[1:]]}
-        for token in tokens
-    ]
     best = {"hypothesis": path[-1], "translation": " ".join(tokens), "log_prob": -0.5 * len(tokens)}
+    other = {**best, "hypothesis": 2, "translation": "other", "score": -9.0, "finished": False, "returned": None}
+
+    def step_of(token: str) -> dict[str, Any]:
+        found = {"token": token, "probability": 0.6}
+        return {**found, "token_log_prob": -0.5, "likeliest": [found, *likeliest[1:]]}
+
     return {
         "translation": " ".join(tokens),
-        "steps": steps,
+        "steps": [step_of(token) for token in tokens],
         "path": path[1:],
         "hypotheses": hypotheses,
-        "ranking": [
-            {**best, "score": -0.4 * len(tokens), "finished": True, "returned": 1},
-            {**best, "hypothesis": 2, "translation": "other", "score": -9.0, "finished": False, "returned": None},
-        ],
+        "ranking": [{**best, "score": -0.4 * len(tokens), "finished": True, "returned": 1}, other],
         "next": {str(node): likeliest for node in (0, *path[1:-1])},
         "notes": [],
     }
@@ -68,24 +54,16 @@ def toy_explanation(tokens: Sequence[str], *, n_beams: int = 2) -> dict[str, Any
 def toy_targets(tokens: Sequence[str], *, smoothing: float | None = 0.1) -> dict[str, Any]:
     """The steps of a given translation, of which the model expects another token at each."""
     smoothed: list[dict[str, float]] = [{}, {}] if smoothing is None else [{"smoothed": 0.0125}, {"smoothed": 0.9125}]
-    return {
-        "translation": " ".join(tokens),
-        "log_prob": -1.5 * len(tokens),
-        "label_smoothing": smoothing,
-        "vocabulary": 8,
-        "steps": [
-            {
-                **{"token": token, "probability": 0.22, "token_log_prob": -1.5, "rank": 2},
-                **({} if smoothing is None else {"smoothed": 0.9125, "loss": 1.6}),
-                "likeliest": [
-                    {"token": "▁other", "probability": 0.7, "target": 0, **smoothed[0]},
-                    {"token": token, "probability": 0.22, "target": 1, **smoothed[1]},
-                ],
-            }
-            for token in tokens
-        ],
-        "notes": [],
-    }
+    loss = {} if smoothing is None else {"smoothed": 0.9125, "loss": 1.6}
+    other = {"token": "▁other", "probability": 0.7, "target": 0, **smoothed[0]}
+
+    def step_of(token: str) -> dict[str, Any]:
+        found = {"token": token, "probability": 0.22}
+        likeliest = [other, {**found, "target": 1, **smoothed[1]}]
+        return {**found, "token_log_prob": -1.5, "rank": 2, **loss, "likeliest": likeliest}
+
+    about = {"translation": " ".join(tokens), "log_prob": -1.5 * len(tokens), "label_smoothing": smoothing}
+    return {**about, "vocabulary": 8, "steps": [step_of(token) for token in tokens], "notes": []}
 
 
 def toy_maps(

@@ -39,80 +39,59 @@ def toy_comparison(
         return Bucket(label, draw.randint(1, 900), [draw.uniform(10, 60) for _ in systems])
 
     lines = draw.sample(range(1, 4000), 2 * n_sentences * len(names))
-    better = {i: [sentence(lines.pop(), baseline_wins=False) for _ in range(n_sentences)] for i in systems if i}
-    worse = {i: [sentence(lines.pop(), baseline_wins=True) for _ in range(n_sentences)] for i in systems if i}
-    bleu = [30.11, 31.35, 29.97, *(draw.uniform(20, 40) for _ in systems)][: len(names)]
-    ter = [50.23, 48.71, 50.31, *(draw.uniform(40, 60) for _ in systems)][: len(names)]
+    better, worse = (
+        {i: [sentence(lines.pop(), baseline_wins=wins) for _ in range(n_sentences)] for i in systems if i}
+        for wins in (False, True)
+    )
     p_values = [(0.0, 0.0), (0.000999, 0.003), (0.41, 0.4445), *((draw.random(), None) for _ in systems)]
 
-    def metric(name: str, scores: list[float], *, higher_is_better: bool) -> MetricComparison:
+    def metric(name: str, first: list[float], low: int, *, higher_is_better: bool) -> MetricComparison:
+        scores = [*first, *(draw.uniform(low, low + 20) for _ in systems)][: len(names)]
         paired = [PairedResult(score - scores[0], *p) for score, p in zip(scores, p_values, strict=False)]
-        return MetricComparison(
-            name,
-            f"nrefs:2|bs:1000|seed:12345|{text or 'tok:13a'}",
-            higher_is_better,
-            [SystemScore(score, score + 0.02, 0.87 + i / 100) for i, score in enumerate(scores)],
-            [None, *paired[1:]],
-        )
+        shown = [SystemScore(score, score + 0.02, 0.87 + i / 100) for i, score in enumerate(scores)]
+        signature = f"nrefs:2|bs:1000|seed:12345|{text or 'tok:13a'}"
+        return MetricComparison(name, signature, higher_is_better, shown, [None, *paired[1:]])
 
+    def system(i: int, name: str) -> System:
+        path, search, group = f"runs/{name}{text or ''}", f"beam:4|{text or 'length_penalty:0.6'}", name.split("/")[0]
+        return System(name, path, "run", [line(), line()], search, f"{i}f9c2e" * 10 + "abcd", text or group)
+
+    def curve(i: int, name: str) -> Curve:
+        points = [(250 * n, 35 * (1 - 0.8**n) + i + draw.random()) for n in range(1, 17)]
+        return Curve(i, name, points, higher_is_better=name == "dev_bleu")
+
+    base, deep, words = text or "base", text or "deep", text or "words of the reference"
+    lengths = [bucket(label) for label in ("1–10", "11–20", "21–30", text or "31+")]
+    frequencies = [bucket("100+"), bucket("10–99"), Bucket("0", 0, [None for _ in systems])]
     return Comparison(
         test_set=text or "test_2016_flickr",
         n_lines=1234,
         n_references=2,
-        systems=[
-            System(
-                name,
-                path=f"runs/{name}{text or ''}",
-                kind="run",
-                translations=[line(), line()],
-                search=f"beam:4|{text or 'length_penalty:0.6'}",
-                model_hash=f"{i}f9c2e" * 10 + "abcd",
-                group=text or name.split("/")[0],
-            )
-            for i, name in enumerate(names)
+        systems=[system(i, name) for i, name in enumerate(names)],
+        metrics=[
+            metric("BLEU", [30.11, 31.35, 29.97], 20, higher_is_better=True),
+            metric("TER", [50.23, 48.71, 50.31], 40, higher_is_better=False),
         ],
-        metrics=[metric("BLEU", bleu, higher_is_better=True), metric("TER", ter, higher_is_better=False)],
         sentence_metric=text or "chrF2",
         better=better,
         worse=worse,
         groups=[
-            GroupScore(text or "base", "BLEU", 1, 30.11, 0.0, 30.11, 30.11),
-            GroupScore(text or "deep", "BLEU", 2, 30.66, 0.976, 29.97, 31.35),
+            GroupScore(base, "BLEU", 1, 30.11, 0.0, 30.11, 30.11),
+            GroupScore(deep, "BLEU", 2, 30.66, 0.976, 29.97, 31.35),
         ],
-        group_comparisons=[GroupComparison("BLEU", text or "base", text or "deep", 0.55, None)],
+        group_comparisons=[GroupComparison("BLEU", base, deep, 0.55, None)],
         breakdowns=[
-            Breakdown(
-                text or "chrF2 by length of the reference",
-                text or "lines",
-                text or "words of the reference",
-                [bucket(label) for label in ("1–10", "11–20", "21–30", text or "31+")],
-            ),
-            Breakdown(
-                "Recall of words by frequency",
-                "words",
-                "occurrences in the training text",
-                [bucket("100+"), bucket("10–99"), Bucket("0", 0, [None for _ in systems])],
-            ),
+            Breakdown(text or "chrF2 by length of the reference", text or "lines", words, lengths),
+            Breakdown("Recall of words by frequency", "words", "occurrences in the training text", frequencies),
         ],
-        curves=[
-            Curve(
-                i,
-                metric_name,
-                [(250 * n, 35 * (1 - 0.8**n) + i + draw.random()) for n in range(1, 17)],
-                higher_is_better=metric_name == "dev_bleu",
-            )
-            for metric_name in ("dev_bleu", text or "dev_nll")
-            for i in systems
-        ],
+        curves=[curve(i, name) for name in ("dev_bleu", text or "dev_nll") for i in systems],
         config_differences=[
             ConfigDifference("model.n_layers", [str(4 + 2 * i) for i in systems]),
             ConfigDifference(f"data.{text or 'name'}", [None, *(text or "multi30k" for i in systems if i)]),
         ],
         statistics=[
             {
-                "length_ratio": 0.98 + i / 97,
-                "empty_but_reference_is_not": 1000 * i,
-                "unknown_signs": None,
+                **{"length_ratio": 0.98 + i / 97, "empty_but_reference_is_not": 1000 * i, "unknown_signs": None},
                 text or "copies": 0.0123,
             }
             for i in systems

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.forked import PROGRAM, Forked
-from tests.toy import run as toy_run
-from transformer_cli.models.file import write_model
+from tests.toy.run import written_model
 
 READY = re.compile(r"ready at http://(.+):(\d+)")
 SLOW, BROKEN = "a a a a a a", "b b b b b b"  # sentences that take SECONDS, and that end in an exception
@@ -33,12 +32,6 @@ TorchEngine.search = slow_or_broken
 {PROGRAM}
 """
 SETTINGS = ("engine=torch", "decode=greedy", "decode.max_extra_length=5")
-
-
-def write_toy_model(folder: Path, *, name: str = "toy", **changes: Any) -> Path:
-    file = folder / f"{name}.safetensors"
-    write_model(file, toy_run.model_file(**{"seed": 3, **changes}))
-    return file
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,7 @@ def _read(stream: Any) -> Answer:
 @contextmanager
 def serving(folder: Path, *arguments: str, models: Sequence[Path] = (), program: str = PROGRAM) -> Iterator[Served]:
     """Ended by SIGTERM, unless it has ended; its exit status is that of `process`."""
-    named = [word for model in models or [write_toy_model(folder)] for word in ("--checkpoint", str(model))]
+    named = [word for model in models or [written_model(folder)] for word in ("--checkpoint", str(model))]
     port = () if any(word.startswith(("port=", "--port")) for word in arguments) else ("--port", "0")
     with Forked(["serve", *named, *port, *SETTINGS, *arguments], folder, program=program) as process:
         served = Served(process)

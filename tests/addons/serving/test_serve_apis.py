@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.addons.serving.toy_server import BREAK, Running, StandIn, running, stand_in_server, toy_model, toy_server
+from tests.addons.serving.toy_server import BREAK, Running, StandIn, running, stand_in_server, toy_server
 from tests.support.each import each
+from tests.toy.run import written_model
 from transformer_cli import api
 from transformer_cli.addons.documents.document import translate_document
 from transformer_cli.addons.documents.formats import formats, names_by_ending
@@ -412,7 +413,7 @@ def test_own_formats_and_placeholders(both: Running) -> None:
 
 def test_placeholders_of_plain_text_survive_where_a_client_cannot_ask_for_it(tmp_path: Path) -> None:
     text, wanted = "a b {name} c", "{name}"
-    with running(toy_server(toy_model(tmp_path))) as server:
+    with running(toy_server(written_model(tmp_path))) as server:
         _, plain = server.ask("/api/translate", {"text": text, "source": "en"})
         assert wanted not in plain["translations"][0]["text"], "the model itself loses it"
         _, libre = server.ask("/translate", {"q": text, "source": "en", "target": "fr"})
@@ -422,7 +423,7 @@ def test_placeholders_of_plain_text_survive_where_a_client_cannot_ask_for_it(tmp
 
 
 def test_html_is_that_of_tfm_translate(tmp_path: Path) -> None:
-    file, page = toy_model(tmp_path), "<p>a <b>b c</b> d</p>\n<p>e <i>f {x}</i></p>"
+    file, page = written_model(tmp_path), "<p>a <b>b c</b> d</p>\n<p>e <i>f {x}</i></p>"
     alone = api.load(file, engine="torch", device="cpu", options=TranslateOptions(alignments=True), n_best=1)
     expected = translate_document(page, "html", alone.translate).text
     alone.close()
@@ -433,7 +434,7 @@ def test_html_is_that_of_tfm_translate(tmp_path: Path) -> None:
 
 
 def test_a_real_model_answers(tmp_path: Path) -> None:
-    with running(toy_server(toy_model(tmp_path))) as server:
+    with running(toy_server(written_model(tmp_path))) as server:
         ask = {"text": ["a b", "", "a\0b"], "alignments": True}
         status, answer = server.ask("/api/translate", ask)
         assert (status, answer["model"]["source"], answer["model"]["target"]) == (200, "en", "fr")

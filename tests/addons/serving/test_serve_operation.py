@@ -27,12 +27,12 @@ from tests.addons.serving.served import (
     read_answer,
     serving,
     until,
-    write_toy_model,
 )
 from tests.conftest import ROOT, slow
 from tests.support.each import each
 from tests.support.forked import run
 from tests.toy import run as toy_run
+from tests.toy.run import written_model
 from transformer_cli.addons.serving import access, protocol
 from transformer_cli.addons.serving import run as serving_run
 from transformer_cli.addons.serving.access import Access, KeyFile, Rate, address_of
@@ -104,7 +104,7 @@ def test_every_address_of_a_name_gets_the_same_port() -> None:
 
 
 def test_check_prints_what_would_be_served(tmp_path: Path) -> None:
-    model = write_toy_model(tmp_path)
+    model = written_model(tmp_path)
     result = run(["serve", "--checkpoint", str(model), "--check", "engine=torch"], tmp_path)
     assert result.code == 0
     head, row = result.out.decode().strip().split("\n")
@@ -425,12 +425,9 @@ def test_every_name_that_the_protocol_uses_of_uvicorn_is_checked() -> None:
     assert not [name for name in used & (of_uvicorn | methods) if name.startswith("_") and not name.startswith("__")]
 
 
-def test_a_proxy_has_an_address() -> None:
+def test_a_proxy_has_an_address_and_an_origin_no_path() -> None:
     with pytest.raises(ConfigError, match="proxies='nginx': is no address"):
         ServeConfig(proxies=["127.0.0.1", "nginx"])
-
-
-def test_an_origin_has_no_path() -> None:
     with pytest.raises(ConfigError, match="is no origin"):
         ServeConfig(cors=["https://a.example/"])
 
@@ -483,7 +480,7 @@ def test_the_log_has_a_line_for_a_request_and_no_control_characters(served: Serv
 
 
 def test_a_replaced_file_is_served_and_a_damaged_one_is_not(tmp_path: Path) -> None:
-    model = write_toy_model(tmp_path)
+    model = written_model(tmp_path)
     with serving(tmp_path, "reload=0.1", models=[model]) as served:
         first = served.translate("a b c").json
         good, damaged = model.read_bytes(), tmp_path / "damaged"
@@ -506,13 +503,13 @@ def test_a_replaced_file_is_served_and_a_damaged_one_is_not(tmp_path: Path) -> N
 
 
 def test_a_replaced_model_leaves_the_memory(tmp_path: Path) -> None:
-    model, reports = write_toy_model(tmp_path), []
+    model, reports = written_model(tmp_path), []
     config = ServeConfig(checkpoint=[str(model)], engine="torch", decode=DecodeConfig(max_extra_length=5))
     table = ModelTable(config, lambda _, report: reports.append(report))
     table.models[0].warm_up()
     before = weakref.ref(table.models[0])
     (thread,) = table.models[0].shared._queue.threads
-    write_toy_model(tmp_path, name="other", seed=4)
+    written_model(tmp_path, name="other", seed=4)
     os.replace(tmp_path / "other.safetensors", model)
     assert len(table.reload_replaced()) == 1
     gc.collect()
@@ -615,7 +612,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path, number: int, status: int) 
 
 @pytest.mark.slow
 def test_a_killed_server_leaves_nothing_and_starts_again_at_its_port(tmp_path: Path) -> None:
-    model = write_toy_model(tmp_path)
+    model = written_model(tmp_path)
     before = set(tmp_path.iterdir())
     with serving(tmp_path, models=[model]) as served:
         assert served.translate("a").status == 200

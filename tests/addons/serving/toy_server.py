@@ -25,7 +25,6 @@ from transformer_cli.config.tags import languages_of
 from transformer_cli.decoding.batch_queue import Call, GoneError
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.file import write_model
 
 BREAK = "break"  # a line with this word fails as a fault of tfm does
 SLOW = "slow"  # a line with this word takes SLOWNESS seconds
@@ -113,23 +112,12 @@ def stand_in_server(*models: StandIn, limits: dict[str, Any] | None = None, **se
     return Server(config, Service(config, StandInTable(config, models or [StandIn()])))
 
 
-def toy_model(folder: Path, *, name: str = "toy", **changes: Any) -> Path:
-    """A model file of drawn weights, `en` → `fr`, that writes letters (see toy_run)."""
-    file = folder / f"{name}.safetensors"
-    write_model(file, toy_run.model_file(**{"seed": 3, **changes}))
-    return file
-
-
 def toy_server(*files: Path, limits: dict[str, Any] | None = None, **settings: Any) -> Server:
     """A server of real models, with torch, that does not listen yet."""
     config = ServeConfig(
         checkpoint=[str(file) for file in files],
         limits=LimitsConfig(**limits or {}),
-        **{
-            "engine": "torch",
-            "decode": DecodeConfig(search="greedy", beam_size=1, max_extra_length=5),
-            **settings,
-        },
+        **{"engine": "torch", "decode": DECODE, **settings},
     )
     return Server(config, Service(config, ModelTable(config)))
 
