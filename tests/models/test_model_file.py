@@ -109,15 +109,11 @@ def test_no_changed_byte_is_ever_loaded() -> None:
             unpack_model(bytes(changed), Path("m.safetensors"))
 
 
-@each("kept", [0, 7, 8, 100, -1])
-def test_a_file_cut_short_is_refused(kept: int) -> None:
-    with pytest.raises(CheckpointError, match=r"cut short|damaged"):
-        unpack_model(packed(model_file())[:kept], Path("m"))
-
-
-def test_bytes_after_the_end_are_refused() -> None:
-    with pytest.raises(CheckpointError, match="damaged"):
-        unpack_model(packed(model_file()) + b"x", Path("m"))
+def test_a_file_cut_short_or_with_bytes_after_its_end_is_refused() -> None:
+    content = packed(model_file())
+    for changed in (content + b"x", *(content[:kept] for kept in (0, 7, 8, 100, -1))):
+        with pytest.raises(CheckpointError, match="damaged" if len(changed) > len(content) else "cut short|damaged"):
+            unpack_model(changed, Path("m"))
 
 
 class Bomb:

@@ -80,21 +80,22 @@ def test_A18_any_number_of_ranks_learns_from_the_same_batches(outcome_of: Outcom
         assert all(batch in in_order for batch in rank["seen"])
 
 
-@pytest.mark.parametrize(("group", "name"), [("replicas", "2 ranks"), slow("more_replicas", "4 ranks")])
-def test_A18_the_losses_are_those_of_one_rank_with_dropout_on(outcome_of: OutcomeOf, group: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "kind", "n_ranks"),
+    [
+        ("replicas", "", 2),
+        slow("more_replicas", "", 4),
+        slow("regularized", "rdrop, ", 2),
+        slow("regularized", "simcut, ", 2),
+    ],
+)
+def test_A18_the_losses_are_those_of_one_rank_with_noise_of_any_kind(
+    outcome_of: OutcomeOf, group: str, kind: str, n_ranks: int
+) -> None:
     outcome = outcome_of(group)
-    expected = outcome["1 ranks"]["losses"]
+    expected = outcome[f"{kind}1 ranks"]["losses"]
     assert list(expected) == STEPS
-    assert outcome[name]["losses"] == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["rdrop", "simcut"])
-def test_noise_of_every_kind_is_drawn_alike_on_any_number_of_ranks(outcome_of: OutcomeOf, name: str) -> None:
-    outcome = outcome_of("regularized")
-    expected = outcome[f"{name}, 1 ranks"]["losses"]
-    assert list(expected) == STEPS
-    assert outcome[f"{name}, 2 ranks"]["losses"] == pytest.approx(expected, rel=1e-5)
+    assert outcome[f"{kind}{n_ranks} ranks"]["losses"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("group", "n_ranks"), [("replicas", 1), slow("more_replicas", 4)])

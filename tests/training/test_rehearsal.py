@@ -306,24 +306,14 @@ def test_a_step_of_decoding_does_not_wait(name: str, beam_size: int) -> None:
 
 @EACH_BEAM
 @pytest.mark.parametrize("name", ["paper", "ensemble"])
-def test_beams_that_change_places_do_not_wait(name: str, beam_size: int) -> None:
+def test_beams_that_change_places_and_sentences_that_leave_do_not_wait(name: str, beam_size: int) -> None:
     decoder = decoders()[name]()
-    with rehearse():
-        cache: Any = decoder.start(ids(3, 7), beam_size=beam_size, max_length=9)
-        decoder.step(ids(3 * beam_size), cache)
-        cache.reorder(ids(3 * beam_size))
-        assert len(decoder.step(ids(3 * beam_size), cache)) == 3 * beam_size
-
-
-@EACH_BEAM
-@pytest.mark.parametrize("name", ["paper", "ensemble"])
-def test_sentences_that_leave_do_not_wait(name: str, beam_size: int) -> None:
-    decoder = decoders()[name]()
-    with rehearse():
-        cache: Any = decoder.start(ids(3, 7), beam_size=beam_size, max_length=9)
-        decoder.step(ids(3 * beam_size), cache)
-        cache.reorder(ids(2 * beam_size), ids(2))
-        assert len(decoder.step(ids(2 * beam_size), cache)) == 2 * beam_size
+    for n_left, leave in ((3, []), (2, [ids(2)])):
+        with rehearse():
+            cache: Any = decoder.start(ids(3, 7), beam_size=beam_size, max_length=9)
+            decoder.step(ids(3 * beam_size), cache)
+            cache.reorder(ids(n_left * beam_size), *leave)
+            assert len(decoder.step(ids(n_left * beam_size), cache)) == n_left * beam_size
 
 
 @EACH_BEAM

@@ -146,9 +146,12 @@ ASYNCHRONOUS: dict[str, Callable[[], object]] = {
 }
 
 
-@each("name", ASYNCHRONOUS)
-def test_what_a_gpu_does_by_itself_is_not_reported(name: str) -> None:
-    with rehearse() as seen:
+IN_INFERENCE = ["pinned copy to the device", "attention", "arithmetic", "index"]
+
+
+@each("name, mode", [*((one, False) for one in ASYNCHRONOUS), *((one, True) for one in IN_INFERENCE)])
+def test_what_a_gpu_does_by_itself_is_not_reported(name: str, mode: bool) -> None:
+    with torch.inference_mode(mode), rehearse() as seen:
         ASYNCHRONOUS[name]()
     assert seen.faults == []
 
@@ -157,13 +160,6 @@ def test_what_a_gpu_does_by_itself_is_not_reported(name: str) -> None:
 def test_inference_mode_hides_nothing(name: str) -> None:
     with torch.inference_mode(), pytest.raises(RehearsalError), rehearse():
         WAITS[name]()
-
-
-@each("name", ["pinned copy to the device", "attention", "arithmetic", "index"])
-def test_inference_mode_adds_nothing(name: str) -> None:
-    with torch.inference_mode(), rehearse() as seen:
-        ASYNCHRONOUS[name]()
-    assert seen.faults == []
 
 
 def test_memory_is_pinned_where_it_is_asked_for() -> None:

@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 
+from tests.addons.classification.toy_classifier import random_model as classifier_file
 from tests.conftest import slow
 from tests.support.contract import error_line, refused, run
+from tests.support.each import each
 from tests.support.forked import Ran
+from tests.toy.models import written
 from tests.toy.run import model_file, packed
 from tests.toy.run import sentences as letters
 from transformer_cli.config.model import Positions
-from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, read_model
 
 ATTENTION = ["attention", "--checkpoint", "m", "--device", "cpu", "decode.max_extra_length=0"]
@@ -206,8 +208,8 @@ def test_a_search_without_steps_has_a_page_without_them(folder: Path) -> None:
 # ---- Errors
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
+@each(
+    "arguments, says",
     [
         ([], ["no sentence given"]),
         ([" "], ["the sentence is empty"]),
@@ -234,14 +236,13 @@ def test_a_search_without_steps_has_a_page_without_them(folder: Path) -> None:
         (["--translation", "a", "--input", "in"], ["--input in", "--translation is given, too"]),
         ([SENTENCE, "decode.quantize=int8"], ["decode.quantize=int8", "other ones would be shown"]),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
 def test_a_wrong_command_line_is_refused(folder: Path, arguments: list[str], says: list[str]) -> None:
     refused([*ATTENTION, *arguments], folder, code=2, says=says)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
+@each(
+    "content, says",
     [
         (b"", ["in: is empty"]),
         (b"\n \n", ["in: has blank lines only"]),
@@ -257,12 +258,11 @@ def test_a_wrong_input_is_refused_before_anything_is_written(folder: Path, conte
     refused([*ATTENTION, "--input", "in", "--output", "a.json"], folder, code=3, says=says)
 
 
-def test_a_folder_that_is_not_there_is_refused(folder: Path) -> None:
+def test_what_is_not_there_is_refused(folder: Path) -> None:
     refused([*ATTENTION, SENTENCE, "--output", "no/a.png"], folder, code=5, says=["no: no such folder"])
-
-
-def test_an_input_that_is_not_there_is_refused(folder: Path) -> None:
     refused([*ATTENTION, "--input", "in"], folder, code=3, says=["in: no such file"])
+    (folder / "m").unlink()
+    refused(["attention", SENTENCE, "--device", "cpu"], folder, code=4, says=["runs/latest", "tfm train"])
 
 
 def test_one_output_of_several_that_exists_is_refused_before_anything_is_written(folder: Path) -> None:
@@ -278,18 +278,8 @@ def test_a_table_of_positions_ends_somewhere(folder: Path) -> None:
 
 
 def test_a_classifier_is_refused(tmp_path: Path) -> None:
-    config = replace(model_file().config, name="classifier")
-    tokenizers = replace(model_file().tokenizers, labels=("a", "b"))
-    model = build_model(
-        config, source_vocab_size=len(tokenizers.source), target_vocab_size=2, source_pad_id=0, target_pad_id=0
-    )
-    weights = model.state_dict()
-    (tmp_path / "m").write_bytes(packed(replace(model_file(), config=config, tokenizers=tokenizers, weights=weights)))
+    written(tmp_path, classifier_file(), "m")
     refused([*ATTENTION, SENTENCE], tmp_path, code=4, says=["m: this is a classifier; use `tfm classify`"])
-
-
-def test_no_model_at_all_is_refused(tmp_path: Path) -> None:
-    refused(["attention", SENTENCE, "--device", "cpu"], tmp_path, code=4, says=["runs/latest", "tfm train"])
 
 
 def test_without_matplotlib_the_error_names_the_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

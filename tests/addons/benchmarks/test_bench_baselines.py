@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.addons.benchmarks.toy_bench import CPU, config
 from tests.conftest import ROOT
+from tests.support.each import each
 from transformer_cli.addons.benchmarks import baselines, tfm_training
 from transformer_cli.addons.benchmarks.baselines import Baseline, check_comparable, sorted_batches
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
@@ -131,16 +132,18 @@ def worker(tmp_path: Path) -> Callable[[str], BenchmarkWorker]:
     return made
 
 
-def test_a_worker_that_dies_is_named(worker: Callable[[str], BenchmarkWorker]) -> None:
-    dying = worker("sys.exit(9)")
-    with pytest.raises(EnvironmentFault, match="x: ended with status 9"):
-        dying.round()
-    dying.close()
-
-
-def test_an_error_of_a_worker_is_raised_in_the_parent(worker: Callable[[str], BenchmarkWorker]) -> None:
-    faulty = worker('print(\'{"fault": "ConfigError", "message": "a=1: no"}\')')
-    with pytest.raises(ConfigError, match="x: a=1: no"):
+@each(
+    "program, error, says",
+    [
+        ("sys.exit(9)", EnvironmentFault, "x: ended with status 9"),
+        ('print(\'{"fault": "ConfigError", "message": "a=1: no"}\')', ConfigError, "x: a=1: no"),
+    ],
+)
+def test_the_end_or_error_of_a_worker_is_raised_in_the_parent(
+    worker: Callable[[str], BenchmarkWorker], program: str, error: type[Exception], says: str
+) -> None:
+    faulty = worker(program)
+    with pytest.raises(error, match=says):
         faulty.round()
     faulty.close()
 

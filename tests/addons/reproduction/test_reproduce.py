@@ -230,15 +230,27 @@ def test_a_run_stands_beside_the_curve_by_both_figures(step: int, nll: float, bl
     assert ReferenceCurve(ONE).verdict(step, {"dev_nll": nll, "dev_bleu": bleu}).split(":")[0] == verdict
 
 
-def test_a_line_has_the_figures_the_reference_and_the_tolerance() -> None:
-    line = ReferenceCurve(ONE).verdict(150, {"dev_nll": 2.4, "dev_bleu": 16.0})
-    assert line == "on track: dev nll 2.400 (reference 2.500 ± 0.350), dev BLEU 16.00 (reference 15.00 ± 4.50)"
-
-
-@pytest.mark.parametrize("step", [99, 201])
-def test_beyond_the_ends_of_the_curve_there_is_no_reference(step: int) -> None:
-    line = ReferenceCurve(ONE).verdict(step, {"dev_nll": 1.0, "dev_bleu": 50.0})
-    assert line == "no reference: its curve is of the steps 100 to 200"
+@each(
+    "step, nll, bleu, by_score, line",
+    [
+        (
+            150,
+            2.4,
+            16.0,
+            True,
+            "on track: dev nll 2.400 (reference 2.500 ± 0.350), dev BLEU 16.00 (reference 15.00 ± 4.50)",
+        ),
+        (99, 1.0, 50.0, True, "no reference: its curve is of the steps 100 to 200"),
+        (201, 1.0, 50.0, True, "no reference: its curve is of the steps 100 to 200"),
+        (100, 3.0, 1.0, False, "on track: dev nll 3.000 (reference 3.000 ± 0.100)"),  # found by another search
+        (100, 3.0, None, True, "on track: dev nll 3.000 (reference 3.000 ± 0.100), no dev BLEU here"),
+    ],
+)
+def test_a_line_has_the_figures_the_reference_and_the_tolerance(
+    step: int, nll: float, bleu: float | None, by_score: bool, line: str
+) -> None:
+    figures = {"dev_nll": nll, **({} if bleu is None else {"dev_bleu": bleu})}
+    assert ReferenceCurve(ONE, by_score=by_score).verdict(step, figures) == line
 
 
 def test_the_tolerance_of_several_seeds_is_the_interval_for_one_more() -> None:
@@ -254,15 +266,6 @@ def test_the_tolerance_of_several_seeds_is_the_interval_for_one_more() -> None:
 def test_seeds_that_agree_by_chance_leave_some_tolerance() -> None:
     curve = ReferenceCurve(runs([[10, 5.0, 0]], [[10, 5.0, 0]], [[10, 5.0, 0]]))
     assert curve.verdict(10, {"dev_nll": 5.004, "dev_bleu": 0.3}).startswith("on track")
-
-
-def test_the_nll_alone_is_compared_where_the_search_is_another_one() -> None:
-    line = ReferenceCurve(ONE, by_score=False).verdict(100, {"dev_nll": 3.0, "dev_bleu": 1.0})
-    assert line == "on track: dev nll 3.000 (reference 3.000 ± 0.100)"
-
-
-def test_a_figure_that_is_missing_is_named() -> None:
-    assert ReferenceCurve(ONE).verdict(100, {"dev_nll": 3.0}).endswith("no dev BLEU here")
 
 
 def test_the_verdicts_of_a_run_are_counted_once_for_each_step() -> None:

@@ -369,29 +369,27 @@ def test_references_of_another_length_are_refused(folder: Path) -> None:
     refuse(["augment", "distill", *with_them], folder, 3, "references: has 1 lines, and in.txt 26")
 
 
+LINE, GOOD, UNSPACED = "a line that is copied", "eine gute Übersetzung davon", "今日は晴れです。明日は雨でしょう。"
+
+
 @each(
-    "translation, n_tokens, is_unfinished, reason",
+    "source, translation, n_tokens, is_unfinished, reason",
     [
-        ("eine gute Übersetzung davon", (5, 5), False, None),
-        ("", (5, 0), False, "empty"),
-        ("la la la la la la la la", (5, 8), False, "loop"),
-        ("a line that is copied", (5, 5), False, "copy"),
-        ("eine gute Übersetzung davon", (5, 5), True, "unfinished"),
-        ("eine gute Übersetzung davon", (5, 17), False, None),  # 18 = 3 · 6, with EOS
-        ("eine gute Übersetzung davon", (5, 18), False, "length ratio"),
+        (LINE, GOOD, (5, 5), False, None),
+        (LINE, "", (5, 0), False, "empty"),
+        (LINE, "la la la la la la la la", (5, 8), False, "loop"),
+        (LINE, LINE, (5, 5), False, "copy"),
+        (UNSPACED, UNSPACED, (20, 20), False, "copy"),
+        (LINE, GOOD, (5, 5), True, "unfinished"),
+        (LINE, GOOD, (5, 17), False, None),  # 18 = 3 · 6, with EOS
+        (LINE, GOOD, (5, 18), False, "length ratio"),
     ],
 )
 def test_why_a_pair_is_dropped(
-    translation: str, n_tokens: tuple[int, int], is_unfinished: bool, reason: str | None
+    source: str, translation: str, n_tokens: tuple[int, int], is_unfinished: bool, reason: str | None
 ) -> None:
     filters = PairFilters(max_ratio=3.0, copies=True, loops=True, unfinished=True)
-    assert filters.reason("a line that is copied", translation, n_tokens, is_unfinished=is_unfinished) == reason
-
-
-def test_a_copy_without_blanks_between_words_is_dropped() -> None:
-    filters = PairFilters(max_ratio=None, copies=True, loops=True, unfinished=True)
-    line = "今日は晴れです。明日は雨でしょう。"
-    assert filters.reason(line, line, (20, 20), is_unfinished=False) == "copy"
+    assert filters.reason(source, translation, n_tokens, is_unfinished=is_unfinished) == reason
 
 
 def test_a_corpus_without_a_pair_is_an_error_and_a_shard_without_one_is_not(folder: Path) -> None:
