@@ -16,10 +16,8 @@ from transformer_cli.commands.prepare import run as prepare
 from transformer_cli.commands.prepare.keys import PrepareConfig
 from transformer_cli.config.compose import load_config
 
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
+REFUSED: dict[str, list[tuple[list[str], list[str]]]] = {
+    "E1: an unknown key names the right one": [
         (["train", "model.d_modle=256"], ["model.d_modle: unknown key", "did you mean `model.d_model`?"]),
         (["train", "+model.d_modle=256"], ["model.d_modle: unknown key", "did you mean `model.d_model`?"]),
         (["train", "-m", "model.d_modle=1,2"], ["model.d_modle: unknown key", "did you mean `model.d_model`?"]),
@@ -28,14 +26,7 @@ from transformer_cli.config.compose import load_config
         (["train", "data.train=own.tsv"], ["data.train: data=demo_en_fr is built in"]),
         (["train", "~model.d_model"], ["~model.d_model", "keys cannot be deleted. Set"]),
     ],
-)
-def test_E1_an_unknown_key_names_the_right_one(tmp_path: Path, command: list[str], says: list[str]) -> None:
-    refused(command, tmp_path, code=2, says=says)
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
+    "E2: a wrong type or range names the range": [
         (["train", "model.d_model=abc"], ["model.d_model: Value 'abc'"]),
         (["train", "model.d_model=12.5"], ["model.d_model: Value '12.5'"]),
         (["train", "train.length_penalties=0.6"], ["train.length_penalties=0.6: must be a list. Write train.length_p"]),
@@ -46,14 +37,7 @@ def test_E1_an_unknown_key_names_the_right_one(tmp_path: Path, command: list[str
         (["translate", "--beam", "0"], ["decode.beam_size=0: out of range", "at least 1"]),
         (["translate", "--beam", "four"], ["--beam", "four"]),
     ],
-)
-def test_E2_a_wrong_type_or_range_names_the_range(tmp_path: Path, command: list[str], says: list[str]) -> None:
-    refused(command, tmp_path, code=2, says=says)
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
+    "E3: an unknown choice lists the choices": [
         (["train", "model=bgi"], ["model: no model called `bgi`; did you mean `big`?", "decoder_tiny, small, tiny"]),
         (["train", "-m", "model=tiny,bgi"], ["no model called `bgi`"]),
         (["train", "+model=base"], ["'+model=base': model is there already, and + only adds. Write model=base"]),
@@ -66,25 +50,50 @@ def test_E2_a_wrong_type_or_range_names_the_range(tmp_path: Path, command: list[
         (["train", "schedule.name=cosin"], ["no schedule called `cosin`", "did you mean `cosine`?"]),
         (["train", "model.name=transfomer"], ["`transfomer`", "did you mean `transformer`?"]),
     ],
-)
-def test_E3_an_unknown_choice_lists_the_choices(tmp_path: Path, command: list[str], says: list[str]) -> None:
-    refused(command, tmp_path, code=2, says=says)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        (["model.n_heads=7"], ["model.n_heads=7", "model.d_model=128", "model.n_heads=4 or 8"]),
-        (["model.d_model=129", "model.n_heads=3"], ["model.d_model=129", "model.positions=sinusoidal", "128 or 130"]),
-        (["model.dropout=1"], ["model.dropout=1", "below 1"]),
-        (["model.n_encoder_layers=0"], ["model.n_encoder_layers=0", "at least 1"]),
-        (["train.label_smoothing=1"], ["train.label_smoothing=1", "below 1"]),
-        (["schedule.warmup_steps=0"], ["schedule.warmup_steps=0", "at least 1"]),
-        (["data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=1024"]),
+    "E4: values that contradict each other name both": [
+        (["train", "model.n_heads=7"], ["model.n_heads=7", "model.d_model=128", "model.n_heads=4 or 8"]),
+        (
+            ["train", "model.d_model=129", "model.n_heads=3"],
+            ["model.d_model=129", "positions=sinusoidal", "128 or 130"],
+        ),
+        (["train", "model.dropout=1"], ["model.dropout=1", "below 1"]),
+        (["train", "model.n_encoder_layers=0"], ["model.n_encoder_layers=0", "at least 1"]),
+        (["train", "train.label_smoothing=1"], ["train.label_smoothing=1", "below 1"]),
+        (["train", "schedule.warmup_steps=0"], ["schedule.warmup_steps=0", "at least 1"]),
+        (["train", "data.max_length=9999"], ["data.max_length=9999", "train.tokens_per_update=1024"]),
     ],
-)
-def test_E4_values_that_contradict_each_other_name_both(tmp_path: Path, overrides: list[str], says: list[str]) -> None:
-    refused(["train", *overrides], tmp_path, code=2, says=says)
+    "E6: what is unset or leads nowhere is named": [
+        (["train", "data=files"], ["data.source_lang: not set. Give it as data.source_lang=VALUE"]),
+        (["train", "seed=${foo.bar}"], ["seed=${foo.bar}: ", "'foo.bar' not found"]),
+        (["train", "seed=${seed}"], ["seed=${seed}: "]),
+        (["train", "seed=${train.max_steps}", "train.max_steps=${seed}"], ["seed"]),
+    ],
+    "two values for one key are refused": [
+        (["train", "--name", "a", "name=b"], ["name=b: contradicts --name 'a'"]),
+        (["train", "-m", "--name", "a", "name=b,c"], ["name=", "contradicts --name 'a'"]),
+        (["translate", "--beam", "2", "decode.beam_size=4"], ["decode.beam_size=4: contradicts --beam '2'"]),
+        (["translate", "--overwrite", "overwrite=false"], ["overwrite=False: contradicts --overwrite"]),
+        (["translate", "--checkpoint", "a", "--checkpoint", "b", "checkpoint=[a,c]"], ["contradicts --checkpoint"]),
+        (["attention", "a b", "sentence=c"], ["sentence=c: contradicts the sentence 'a b'"]),
+        (["translate", "--beam", "2", "--beam", "4"], ["--beam: given twice, as '2' and '4'"]),
+        (["bench", "decode", "--checkpoint", "a", "--checkpoint", "b"], ["--checkpoint: given twice"]),
+        (["export", "ctranslate2", "--output", "o", "--checkpoint", "a", "--checkpoint", "b"], ["names several"]),
+    ],
+    "a word on its own names where text comes from": [
+        (["evaluate", "test.en"], ["'test.en'", "--source and --reference"]),
+        (["score", "a", "b"], ["'a'", "--source and --translation"]),
+        (["classify", "What is this?"], ["'What is this?'", "--input"]),
+        (["embed", "lines.txt"], ["'lines.txt'", "--input"]),
+        (["average", "runs/a", "runs/b"], ["'runs/a'", "--checkpoint"]),
+        (["train", "big"], ["'big'", "key=value"]),
+    ],
+}
+
+
+@pytest.mark.parametrize("group", REFUSED)
+def test_a_wrong_command_line_is_refused(tmp_path: Path, group: str) -> None:
+    for command, says in REFUSED[group]:
+        refused(command, tmp_path, code=2, says=says)
 
 
 ALIAS_BOMB = "a: &a [x,x]\n" + "".join(f"{b}: &{b} [*{a},*{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
@@ -109,19 +118,6 @@ def test_E5_bad_yaml_names_file_and_line_soon(tmp_path: Path, text: str, says: s
     start = time.process_time()
     refused(["train", "--config-dir", ".", "experiment=mine"], tmp_path, code=2, says=[says])
     assert time.process_time() - start < 20  # aliases within aliases would take hours; other threads count as well
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (["train", "data=files"], ["data.source_lang: not set. Give it as data.source_lang=VALUE"]),
-        (["train", "seed=${foo.bar}"], ["seed=${foo.bar}: ", "'foo.bar' not found"]),
-        (["train", "seed=${seed}"], ["seed=${seed}: "]),
-        (["train", "seed=${train.max_steps}", "train.max_steps=${seed}"], ["seed"]),
-    ],
-)
-def test_E6_what_is_unset_or_leads_nowhere_is_named(tmp_path: Path, command: list[str], says: list[str]) -> None:
-    refused(command, tmp_path, code=2, says=says)
 
 
 @pytest.mark.parametrize("override", ["+model._target_=os.system", "+_target_=os.system"])
@@ -176,24 +172,6 @@ def test_E10_a_bug_of_ours_is_one_line_that_names_a_report(tmp_path: Path, monke
     assert "tfm train seed=3" in report
 
 
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (["train", "--name", "a", "name=b"], ["name=b: contradicts --name 'a'"]),
-        (["train", "-m", "--name", "a", "name=b,c"], ["name=", "contradicts --name 'a'"]),
-        (["translate", "--beam", "2", "decode.beam_size=4"], ["decode.beam_size=4: contradicts --beam '2'"]),
-        (["translate", "--overwrite", "overwrite=false"], ["overwrite=False: contradicts --overwrite"]),
-        (["translate", "--checkpoint", "a", "--checkpoint", "b", "checkpoint=[a,c]"], ["contradicts --checkpoint"]),
-        (["attention", "a b", "sentence=c"], ["sentence=c: contradicts the sentence 'a b'"]),
-        (["translate", "--beam", "2", "--beam", "4"], ["--beam: given twice, as '2' and '4'"]),
-        (["bench", "decode", "--checkpoint", "a", "--checkpoint", "b"], ["--checkpoint: given twice"]),
-        (["export", "ctranslate2", "--output", "o", "--checkpoint", "a", "--checkpoint", "b"], ["names several"]),
-    ],
-)
-def test_two_values_for_one_key_are_refused(tmp_path: Path, command: list[str], says: list[str]) -> None:
-    refused(command, tmp_path, code=2, says=says)
-
-
 def test_of_two_overrides_the_last_holds_and_a_line_says_so(tmp_path: Path) -> None:
     """As everywhere with Hydra: a script has defaults, to which its own arguments are appended."""
     ran = run(["prepare", *PREPARE[1:], "data.train=nowhere", "data.train=no"], tmp_path)
@@ -213,21 +191,6 @@ def test_of_two_overrides_the_last_holds_and_a_line_says_so(tmp_path: Path) -> N
 )
 def test_one_value_may_be_given_twice(tmp_path: Path, words: list[str]) -> None:
     assert run(["train", "--cfg", *words], tmp_path).code == 0
-
-
-@pytest.mark.parametrize(
-    ("command", "says"),
-    [
-        (["evaluate", "test.en"], ["'test.en'", "--source and --reference"]),
-        (["score", "a", "b"], ["'a'", "--source and --translation"]),
-        (["classify", "What is this?"], ["'What is this?'", "--input"]),
-        (["embed", "lines.txt"], ["'lines.txt'", "--input"]),
-        (["average", "runs/a", "runs/b"], ["'runs/a'", "--checkpoint"]),
-        (["train", "big"], ["'big'", "key=value"]),
-    ],
-)
-def test_a_word_on_its_own_is_told_where_text_comes_from(tmp_path: Path, command: list[str], says: list[str]) -> None:
-    refused(command, tmp_path, code=2, says=says)
 
 
 def test_a_path_with_an_equals_sign_is_an_argument(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ import torch
 
 from tests.conftest import ROOT
 from tests.models.test_model_file import NO_HASH, forged, parts, sealed
-from tests.support.each import each
 from tests.support.forked import run
 from tests.support.hostile_child import FIRED
 from tests.toy.run import CPU, config, model_file, packed, prepared, sentences, train
@@ -699,18 +698,51 @@ def check(outcome: Outcome) -> None:
     assert outcome.seconds < SECONDS
 
 
-def some_of(*kinds: str) -> Callable[[dict[str, Outcome]], list[Outcome]]:
-    return lambda ran: [outcome for name, outcome in ran.items() if name.split(":")[0] in kinds]
+# How many files there are of each kind, and what they are (rows of the matrix).
+KINDS = {
+    "model": len(MODELS),  # F1: code, F2: a table of contents that lies, F5: metadata and tensors
+    "evaluate": len(range(0, len(MODELS), 8)),
+    "manifest": len(MANIFESTS),  # F4
+    "state": len(STATES),  # F4, F5
+    "tokenizer": 0,  # F10: mutations alone
+    "metadata": 0,  # F5: mutations alone
+    "experiment": len(EXPERIMENTS),  # F7
+    "config.yaml": len(CONFIGS) + 1,  # F7
+    "metrics.jsonl": 4,  # F5: what a run writes for people may be anything
+    "result.json": 4,
+    "archive": len(ARCHIVES),  # F8
+}
+MUTATED = ("tokenizer", "metadata", "state")
 
 
-@each("name", CODE)
-def test_F1_code_in_place_of_a_model_is_refused_and_not_run(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"model: {name}"])
+def check_kind(ran: dict[str, Outcome], kind: str, *, n_mutations: int) -> None:
+    found = {name: outcome for name, outcome in ran.items() if name.split(":")[0] == kind}
+    assert len(found) == KINDS[kind] + n_mutations * (kind in MUTATED)
+    for outcome in found.values():
+        check(outcome)
+        assert kind != "experiment" or os.environ["HOME"] not in outcome.stderr
+    assert kind not in MUTATED[:2] or any(outcome.status == 4 for outcome in found.values())
 
 
-@each("name", TABLES)
-def test_F2_a_table_of_contents_that_lies_is_refused(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"model: {name}"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hostile_file_is_refused_in_one_line_and_runs_nothing(ran: dict[str, Outcome], kind: str) -> None:
+    check_kind(ran, kind, n_mutations=10)
+
+
+@pytest.mark.nightly
+def test_F10_five_hundred_changes_of_each_kind_end_in_one_line(
+    tmp_path: Path, figures: Callable[[str, str], None]
+) -> None:
+    outcomes = run_all(tmp_path, n_mutations=500)
+    for kind in KINDS:
+        check_kind(outcomes, kind, n_mutations=500)
+    figures("hostile files with mutations", f"{len(outcomes)} read, 0 executed")
+
+
+def test_every_hostile_file_was_read(ran: dict[str, Outcome], figures: Callable[[str, str], None]) -> None:
+    refused = sum(outcome.status != 0 for outcome in ran.values())
+    assert len(ran) == sum(KINDS.values()) + 10 * len(MUTATED) > 220
+    figures("hostile files", f"{len(ran)} read, 0 executed, {refused} refused in one line, the others harmless")
 
 
 def test_F3_nothing_that_a_file_claims_takes_memory(ran: dict[str, Outcome]) -> None:
@@ -737,83 +769,6 @@ def test_F4_the_manifest_of_a_cache_leads_nowhere_else(tmp_path: Path, name: str
     (cache / "manifest.json").write_text(json.dumps({"files": {name: {"size": 0, "sha256": "0"}}}), encoding="utf-8")
     ensure_folder(cache, lambda folder: (folder / "ids").touch())
     assert sorted(path.name for path in cache.iterdir()) == ["ids", "manifest.json"]
-
-
-@each("name", MANIFESTS)
-def test_F4_a_manifest_leads_nowhere_else(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"manifest: {name}"])
-
-
-@each("name", STATES)
-def test_F4_a_checkpoint_of_another_kind_is_not_resumed_from(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"state: {name}"])
-
-
-@each("name", METADATA)
-def test_F5_metadata_names_no_class_and_sets_no_limit(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"model: {name}"])
-
-
-@each("name", TENSORS)
-def test_F5_tensors_of_other_types_are_refused(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"model: {name}"])
-
-
-def check_mutations(ran: dict[str, Outcome], kind: str) -> None:
-    mutations = [outcome for name, outcome in ran.items() if name.startswith(f"{kind}: mutation")]
-    assert len(mutations) >= 10
-    for outcome in mutations:
-        check(outcome)
-    assert kind == "state" or any(outcome.status == 4 for outcome in mutations)  # most of a state does no harm
-
-
-@pytest.mark.parametrize("kind", ["metadata", "state"])
-def test_F5_json_that_is_changed_with_its_hashes_ends_in_one_line(ran: dict[str, Outcome], kind: str) -> None:
-    check_mutations(ran, kind)
-
-
-def test_F10_a_tokenizer_that_is_changed_with_its_hashes_ends_in_one_line(ran: dict[str, Outcome]) -> None:
-    check_mutations(ran, "tokenizer")
-
-
-@pytest.mark.nightly
-def test_F10_five_hundred_changes_of_each_kind_end_in_one_line(
-    tmp_path: Path, figures: Callable[[str, str], None]
-) -> None:
-    outcomes = run_all(tmp_path, n_mutations=500)
-    for kind in ("metadata", "state", "tokenizer"):
-        check_mutations(outcomes, kind)
-    figures("hostile files with mutations", f"{len(outcomes)} read, 0 executed")
-
-
-@each("name", EXPERIMENTS)
-def test_F7_a_config_from_a_stranger_runs_nothing(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"experiment: {name}"])
-    assert os.environ["HOME"] not in ran[f"experiment: {name}"].stderr
-
-
-@each("name", [*CONFIGS, "a pipe"])
-def test_F7_the_config_of_a_run_runs_nothing(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"config.yaml: {name}"])
-
-
-@each("name", ARCHIVES)
-def test_F8_an_archive_touches_nothing(ran: dict[str, Outcome], name: str) -> None:
-    check(ran[f"archive: {name}"])
-
-
-@pytest.mark.parametrize("file", ["metrics.jsonl", "result.json"])
-def test_F5_what_a_run_wrote_for_people_can_be_anything(ran: dict[str, Outcome], file: str) -> None:
-    found = some_of(file)(ran)
-    assert len(found) == 4
-    for outcome in found:
-        check(outcome)
-
-
-def test_every_hostile_file_was_looked_at(ran: dict[str, Outcome], figures: Callable[[str, str], None]) -> None:
-    refused = sum(outcome.status != 0 for outcome in ran.values())
-    assert len(ran) > 220
-    figures("hostile files", f"{len(ran)} read, 0 executed, {refused} refused in one line, the others harmless")
 
 
 # ---- The check itself can fail
