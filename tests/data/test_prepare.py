@@ -466,7 +466,7 @@ def test_C20_a_killed_preparation_leaves_nothing_that_is_used(config: DataConfig
     assert list(left.glob(".prepared-*-*")) == []
 
 
-def test_C20_two_processes_at_once_build_once_and_agree(config: DataConfig, tmp_path: Path) -> None:
+def test_C20_two_processes_at_once_build_once_and_agree(config: DataConfig) -> None:
     config = replace(config, test=None)
     program = """
 train = prepare.train_tokenizer
@@ -745,13 +745,13 @@ def test_a_file_that_was_just_written_is_not_noted(config: DataConfig, hashed: l
     assert "train.en" in starts(config, hashed)
 
 
-def test_small_corpora_are_read_at_every_start(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_corpora_are_read_at_every_start(config: DataConfig) -> None:
     prepare(config)
     prepare(config)
     assert not (Path(config.cache) / config.name / hashes.RECORDS).exists()
 
 
-def test_processes_that_start_at_once_read_a_large_file_once(config: DataConfig, tmp_path: Path) -> None:
+def test_processes_that_start_at_once_read_a_large_file_once(config: DataConfig) -> None:
     prepare(config)
     program = """
 from transformer_cli.data import hashes

@@ -231,7 +231,7 @@ TOKENS = [
 ]
 
 
-def test_tokens_of_moses_are_told_once_and_undone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_tokens_of_moses_are_told_once_and_undone(tmp_path: Path) -> None:
     rows = [(f"{n} {source}", f"{n} {target}") for n in range(30) for source, target in TOKENS]
     text = "".join(f"{source}\t{target}\n" for source, target in rows)
     size = TokenizerConfig(vocab_size=60)

@@ -659,7 +659,7 @@ def test_one_config_trains_both_directions_and_scores_each(folder: Path) -> None
 
 
 @pytest.mark.slow
-def test_our_config_of_two_languages_is_made_of_those_of_one(shared_data: Path, tmp_path: Path) -> None:
+def test_our_config_of_two_languages_is_made_of_those_of_one(shared_data: Path) -> None:
     def texts_of(name: str) -> tuple[DataConfig, ParallelText]:
         data = load_config("train", [f"data={name}", f"data.root={shared_data / 'multi30k'}"]).data
         text = load_text(data, "test")

@@ -107,7 +107,7 @@ def ends(process: int, *, within_s: float = 20) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-def test_a_block_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_a_block_ends_when_its_parent_is_killed() -> None:
     block = f"""
 import importlib.util, os
 spec = importlib.util.spec_from_file_location("bench_gpu", {str(SCRIPT)!r})

@@ -99,7 +99,7 @@ def test_B11_an_update_without_a_finite_loss_changes_no_bit(
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("clip_norm", [None, 1.0])
 def test_B11_a_finite_loss_with_a_gradient_that_is_not_changes_no_bit_and_is_counted(
-    monkeypatch: pytest.MonkeyPatch, value: float, clip_norm: float | None
+    value: float, clip_norm: float | None
 ) -> None:
     trainer = Trainer(config(clip_norm=clip_norm), tokenizers(), CPU)
     batches = micro_batches(prepared().train, np.arange(10), tokenizers(), max_tokens=16)

@@ -58,10 +58,6 @@ def last_weights(run_dir: Path) -> dict[str, torch.Tensor]:
     return dict(store.load_model(store.steps()[-1]).weights)
 
 
-def first_nll(run_dir: Path) -> float:
-    return float(next(entry["dev_nll"] for entry in toy_run.metrics(run_dir) if entry["kind"] == "dev"))
-
-
 def nll_by_hand(model: ModelFile, lines: list[str]) -> float:
     """Nats per target token of copying `lines`, one sentence at a time, by the model's padded forward pass."""
     built, ids = model.build(CPU), model.tokenizers
@@ -351,7 +347,7 @@ def test_old_text_that_is_gone_is_a_line_and_no_error(place: Path, capsys: pytes
     assert re.search(r"^dev \(new: files\) BLEU [\d.]+ → [\d.]+$", err, re.MULTILINE)
 
 
-def test_text_that_is_no_other_is_scored_once(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_that_is_no_other_is_scored_once(place: Path) -> None:
     assert main([*command("old"), "init.from=runs/base", "name=tuned", "train.max_steps=1"]) == 0
     assert "old" not in "".join(map(str, toy_run.metrics(place / "runs/tuned")[0]))
 

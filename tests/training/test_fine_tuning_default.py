@@ -77,7 +77,7 @@ def test_the_rate_falls_with_the_width_and_is_ten_times_that_with_lora(width: in
 
 
 def test_it_is_said_when_the_run_begins_and_kept_when_it_goes_on(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="tfm"):
         run(tmp_path / "whole", begun(source))

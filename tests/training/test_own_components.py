@@ -84,7 +84,7 @@ def test_a_run_stopped_and_resumed_is_equal_to_one_without_a_break(tmp_path: Pat
     assert rates[2] == max(rates)
 
 
-def test_its_whole_state_is_saved(tmp_path: Path) -> None:
+def test_its_whole_state_is_saved() -> None:
     trainer = Trainer(settings(), tokenizers(), CPU)
     trainer.optimizer_kind.allocate(trainer.optimizer)
     names = {name for name, _ in trainer.model.named_parameters()}

@@ -288,7 +288,7 @@ def test_the_rank_that_keeps_the_store_leaves_last() -> None:
     assert [process.returncode for process in processes] == [0, 0]
 
 
-def test_ranks_with_different_configs_are_refused(tmp_path: Path) -> None:
+def test_ranks_with_different_configs_are_refused() -> None:
     from transformer_cli.training.run import _require_same
 
     class Second(Ranks):

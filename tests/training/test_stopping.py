@@ -138,7 +138,7 @@ def test_A9_a_closed_terminal_and_slurms_warning_are_as_sigterm(
     assert_same_run(tmp_path, unbroken)
 
 
-def test_A9_nohup_keeps_its_word(tmp_path: Path) -> None:
+def test_A9_nohup_keeps_its_word() -> None:
     earlier = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_signals(is_reporting=False) as request:

@@ -71,9 +71,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("stopped_before", [1, *map(slow, (2, 3, 6)), 7, slow(10), 12])
-def test_A16_a_resumed_run_is_the_same_run_to_the_last_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path, stopped_before: int
-) -> None:
+def test_A16_a_resumed_run_is_the_same_run_to_the_last_bit(tmp_path: Path, unbroken: Path, stopped_before: int) -> None:
     run_until(stopped_before, tmp_path)
     run(tmp_path)
     assert_same_run(tmp_path, unbroken)
@@ -116,9 +114,7 @@ def test_a_run_that_dies_outside_an_update_resumes_as_well(
     assert_same_run(tmp_path, unbroken)
 
 
-def test_a_damaged_newest_checkpoint_costs_two_steps_and_no_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unbroken: Path
-) -> None:
+def test_a_damaged_newest_checkpoint_costs_two_steps_and_no_bit(tmp_path: Path, unbroken: Path) -> None:
     run_until(8, tmp_path)
     (tmp_path / "checkpoints/step-00000006/state.json").write_bytes(b"{}")
     run(tmp_path)
@@ -142,7 +138,7 @@ def test_a_finished_run_whose_schedule_ends_with_it_is_not_said_to_go_on(
     assert "to go on" not in caplog.text
 
 
-def test_other_data_than_before_are_refused(tmp_path: Path, unbroken: Path) -> None:
+def test_other_data_than_before_are_refused(unbroken: Path) -> None:
     settings = config(max_steps=14)
     with pytest.raises(DataError, match=r"was trained on other data: all of it had SHA-256 copy 60 6, and now other\."):
         train(settings, replace(prepared(), fingerprint="other"), unbroken, device=CPU)
@@ -465,7 +461,7 @@ def test_metrics_that_will_be_written_again_are_forgotten(tmp_path: Path, conten
     assert file.read_bytes() == b"".join(line + b"\n" for line in content.split(b"\n")[:kept])
 
 
-def test_tensorboard_shows_scalars_samples_and_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_shows_scalars_samples_and_attention(tmp_path: Path) -> None:
     settings = config(max_steps=8)
     run_until(8, tmp_path, settings)
     run(tmp_path, settings)
