@@ -4,7 +4,6 @@ Rows A1 to A4, A12 and A26. Trainers are forked from a process that has imported
 """
 
 import hashlib
-import importlib.util
 import math
 import os
 import random
@@ -32,7 +31,6 @@ from transformer_cli.errors import CheckpointError
 from transformer_cli.training.checkpoints import CheckpointStore, Damage
 
 Figures = Callable[[str, str], None]
-HAS_RANKS = importlib.util.find_spec("transformer_cli.training.ranks") is not None
 SHORT = ("train.max_steps=3", "train.save_every=1", "train.eval_every=3")  # three saves, the last one prunes
 
 nightly = pytest.mark.nightly
@@ -162,21 +160,17 @@ def _report_kills(result: dict[str, Any], figures: Figures, name: str) -> None:
     print(name, result["trials"], "trials", result["kills"], "kills:", shares)
 
 
-@pytest.mark.parametrize("n_kills", [slow(40), pytest.param(700, marks=nightly)])
-def test_A4_a_run_killed_at_any_instant_ends_as_the_same_run(figures: Figures, n_kills: int) -> None:
-    result = zygote.call(killed_at_random, n_kills=n_kills, seed=n_kills, n_ranks=1)
-    _report_kills(result, figures, "kills at random instants, 1 rank")
+@pytest.mark.parametrize(
+    ("n_ranks", "n_kills"),
+    [slow(1, 40), slow(2, 2), pytest.param(1, 700, marks=nightly), pytest.param(2, 300, marks=nightly)],
+)
+def test_A4_a_run_killed_at_any_instant_ends_as_the_same_run(figures: Figures, n_ranks: int, n_kills: int) -> None:
+    result = zygote.call(killed_at_random, n_kills=n_kills, seed=n_kills, n_ranks=n_ranks)
+    _report_kills(result, figures, f"kills at random instants, {n_ranks} rank{'s' * (n_ranks > 1)}")
     assert result["problems"] == []
-    assert result["kills"] >= n_kills
-    assert len(result["phases"]) >= 4, "the instants are not spread over the run"
-
-
-@pytest.mark.skipif(not HAS_RANKS, reason="training has no ranks yet")
-@pytest.mark.parametrize("n_kills", [slow(2), pytest.param(300, marks=nightly)])
-def test_two_ranks_killed_at_any_instant_end_as_the_same_run(figures: Figures, n_kills: int) -> None:
-    result = zygote.call(killed_at_random, n_kills=n_kills, seed=n_kills, n_ranks=2)
-    _report_kills(result, figures, "kills at random instants, 2 ranks")
-    assert result["problems"] == []
+    if n_ranks == 1:
+        assert result["kills"] >= n_kills
+        assert len(result["phases"]) >= 4, "the instants are not spread over the run"
 
 
 def orphans() -> dict[str, bool]:
@@ -248,18 +242,19 @@ def test_A1_killed_or_without_power_at_every_file_event_it_goes_on(figures: Figu
     assert n_trials >= result["events"] * 2 * len(AFTERMATHS) // stride - len(AFTERMATHS)
 
 
-def test_A2_killed_between_publishing_and_pruning_the_new_one_is_used() -> None:
-    on = r"^rename run/checkpoints/\.tmp-"
-    result = zygote.call(killed_at_events, what="saving", overrides=SHORT, aftermaths=AFTERMATHS, on=on)
+@pytest.mark.parametrize(
+    ("on", "aftermaths", "n_events"),
+    [
+        # A2, between publishing and pruning: the new checkpoint is used.
+        (r"^rename run/checkpoints/\.tmp-", AFTERMATHS, 1),
+        # A3, while pruning: no listed checkpoint is half there. A rename, four files and the folder.
+        (r"^rename run/checkpoints/step-|/\.del-", ["kill"], 6),
+    ],
+)
+def test_A2_A3_killed_before_or_while_pruning_it_goes_on(on: str, aftermaths: list[str], n_events: int) -> None:
+    result = zygote.call(killed_at_events, what="saving", overrides=SHORT, aftermaths=aftermaths, on=on)
     assert result["problems"] == []
-    assert result["trials"] == 2 * len(AFTERMATHS)  # before and after one rename
-
-
-def test_A3_killed_while_pruning_no_listed_checkpoint_is_half_there() -> None:
-    on = r"^rename run/checkpoints/step-|/\.del-"
-    result = zygote.call(killed_at_events, what="saving", overrides=SHORT, aftermaths=["kill"], on=on)
-    assert result["problems"] == []
-    assert result["trials"] == 2 * 6  # a rename, four files and the folder
+    assert result["trials"] == 2 * len(aftermaths) * n_events  # before and after each
 
 
 @pytest.mark.parametrize(

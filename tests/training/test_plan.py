@@ -49,24 +49,19 @@ def plan_of(n_tokens: int, device: str, *overrides: str, longest: int = 60) -> T
 # ---- What suits a corpus
 
 
-def test_twenty_thousand_pairs_on_a_cpu_are_learnt_in_many_small_updates() -> None:
-    settings = plan_of(200_000, "cpu").train
-    assert 1000 <= settings.tokens_per_update <= 2000
-    assert 15 <= settings.max_steps * settings.tokens_per_update / 200_000 <= 40
-    assert settings.max_steps / settings.eval_every > 10
-
-
-def test_a_corpus_like_the_paper_s_on_a_gpu_is_learnt_as_in_the_paper() -> None:
+def test_an_update_and_a_run_suit_the_corpus_and_the_device() -> None:
+    """Twenty thousand pairs are learnt in many small updates, the paper's corpus as in the paper, a large one not."""
+    small = plan_of(200_000, "cpu").train
+    assert 1000 <= small.tokens_per_update <= 2000
+    assert 15 <= small.max_steps * small.tokens_per_update / 200_000 <= 40
+    assert small.max_steps / small.eval_every > 10
     wmt = plan_of(130_000_000, "cuda", "model=base")
     assert wmt.train.tokens_per_update == 25_000
     assert 90_000 <= wmt.train.max_steps <= 110_000
     assert wmt.schedule.warmup_steps == 4000
-
-
-def test_a_large_corpus_on_a_cpu_is_seen_few_times() -> None:
-    settings = plan_of(5_000_000, "cpu").train
-    assert settings.tokens_per_update <= 4096
-    assert settings.max_steps * settings.tokens_per_update < 1.1e8
+    large = plan_of(5_000_000, "cpu").train
+    assert large.tokens_per_update <= 4096
+    assert large.max_steps * large.tokens_per_update < 1.1e8
 
 
 @pytest.mark.parametrize(
