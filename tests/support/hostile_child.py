@@ -20,6 +20,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.support.compositions import by_hydra
+
 FIRED = 99
 SECONDS = 20  # for one job; none should need two
 MEMORY = 2 << 30  # bytes of address space beyond what the warm-up took
@@ -38,6 +40,9 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 def arm() -> None:
     """Ends the process, from now on, if code is run, imported or fetched, or a file is opened for writing elsewhere."""
+    from transformer_cli.config import compose
+
+    compose.compose = by_hydra  # what is remembered of others is unpickled
     here = os.getcwd()
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
