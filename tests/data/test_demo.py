@@ -139,6 +139,7 @@ def test_the_corpus_of_our_published_figures_stays_what_it_was(corpus: DemoCorpu
     assert digest == "7fde25efae05016432bb18d8da7f51e2aa733dff5fcbd7745669fed9103ae7a3"
 
 
+@pytest.mark.slow
 def test_the_package_has_exactly_the_text_that_the_grammars_make(tmp_path: Path) -> None:
     shipped = {path.relative_to(FOLDER).as_posix(): path.read_bytes() for path in FOLDER.rglob("*") if path.is_file()}
     assert {name: gzip.decompress(packed).decode() for name, packed in shipped.items()} == texts()

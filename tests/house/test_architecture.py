@@ -137,6 +137,11 @@ def test_no_imports_go_round_in_a_circle() -> None:
 PLAIN_MODULES = {name for name, path in MODULES.items() if path.name != "__init__.py"}
 
 
+def called(node: ast.Call) -> str:
+    """The last name of what is called."""
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
+
+
 def hidden_imports(tree: ast.AST) -> set[str]:
     """What a text names, or `import_module` is given, as a module of ours: the rules above do not see it."""
     found = set()
@@ -144,7 +149,7 @@ def hidden_imports(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             name = re.fullmatch(r"transformer_cli\.([\w.]+)(:\w+)?", node.value)
             found |= {node.value} if name and name[1] in PLAIN_MODULES else set()
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "import_module":
+        elif isinstance(node, ast.Call) and called(node) == "import_module":
             given = ast.unparse(node.args[0])
             found |= {given} if "package" in given or "transformer_cli" in given else set()
     return found
@@ -234,11 +239,14 @@ def test_torch_is_imported_only_where_tensors_are() -> None:
             assert not re.search(r"^\s*(import|from) torch", path.read_text(encoding="utf-8"), re.MULTILINE), path
 
 
+OPENERS = {"open", "read_text", "write_text", "fdopen", "Popen", "run", "check_output"}
+
+
 def _text_without_encoding(tree: ast.AST) -> list[int]:
     """Lines with a call that opens text in the encoding of the system, which is not UTF-8 on Windows."""
     found = []
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or called(node) not in OPENERS:
             continue
         function = ast.unparse(node.func)
         owner, _, name = function.rpartition(".")

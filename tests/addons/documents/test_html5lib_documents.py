@@ -4,6 +4,9 @@ import re
 from collections import Counter
 from html import unescape
 
+import pytest
+
+from tests.conftest import slow
 from tests.support.fetched import fetched
 from tests.support.marked import MARK, in_order, reversed_order, unmarked
 from transformer_cli.addons.documents.document import parse, translate_documents
@@ -28,8 +31,9 @@ def plain(text: str) -> str:
     return re.sub(r"\s+", " ", unescape(unmarked(text))).translate(dict.fromkeys((0x10FFFE, 0x10FFFF)))
 
 
-def test_words_in_order_leave_a_document_as_it_was() -> None:
-    sources = documents()
+@pytest.mark.parametrize("stride", [8, slow(1)])
+def test_words_in_order_leave_a_document_as_it_was(stride: int) -> None:
+    sources = documents()[::stride]
     found = translate_documents(sources, "html", in_order)
     changed = [source for source, one in zip(sources, found, strict=True) if plain(one.text) != plain(source)]
     assert not changed
@@ -38,8 +42,9 @@ def test_words_in_order_leave_a_document_as_it_was() -> None:
         assert one.text.count(MARK) == sum(re.search(r"\w", word) is not None for word in words), source
 
 
-def test_reversed_words_leave_a_document_its_tags_and_its_letters() -> None:
-    sources = documents()
+@pytest.mark.parametrize("stride", [8, slow(1)])
+def test_reversed_words_leave_a_document_its_tags_and_its_letters(stride: int) -> None:
+    sources = documents()[::stride]
     found = translate_documents(sources, "html", reversed_order)
     for source, one in zip(sources, found, strict=True):
         assert tags(one.text) == tags(source), source

@@ -427,12 +427,12 @@ def message_of(text: str) -> str:
     ],
 )
 def test_time_grows_with_the_length_alone(piece: str, format_name: str) -> None:
-    text = piece * (20_000 // len(piece))
+    text = piece * (5_000 // len(piece))
     if format_name == "po":
         text = message_of(text)
     start = time.process_time()
     found = translate_document(text, format_name, echo).text
-    assert time.process_time() - start < 10  # quadratic time is more than ten times that
+    assert time.process_time() - start < 1  # a hundred times what it takes; quadratic time is more than six of these
     assert found == text or format_name == "po"
 
 

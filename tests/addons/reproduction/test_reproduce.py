@@ -109,6 +109,7 @@ def test_the_curve_of_multi30k_is_that_of_its_page() -> None:
     assert len(rows) == 5
 
 
+@pytest.mark.slow
 def test_our_curves_end_where_the_recipe_does() -> None:
     """A curve of another recipe than the experiment's of today would end elsewhere."""
     for name in names():
