@@ -203,7 +203,18 @@ class AugmentationConfig:
     @property
     def rates(self) -> dict[str, float]:
         """The rates of the kinds that are used, in the order in which they are applied."""
-        return {kind: rate for kind in AUGMENTATIONS if (rate := getattr(self, kind))}
+        every = {
+            "merged": self.merged,
+            "split": self.split,
+            "upper_case": self.upper_case,
+            "title_case": self.title_case,
+            "no_final_stop": self.no_final_stop,
+            "typos": self.typos,
+            "placeholders": self.placeholders,
+            "noise": self.noise,
+        }
+        assert tuple(every) == AUGMENTATIONS
+        return {kind: rate for kind, rate in every.items() if rate}
 
 
 @dataclass
