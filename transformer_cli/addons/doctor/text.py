@@ -19,16 +19,16 @@ from transformer_cli.addons.doctor.length_ratios import length_outliers, spread
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
 from transformer_cli.data.checks.corpus_warnings import unlike_declared
-from transformer_cli.data.checks.lengths import WINDOW, alignment_slips
+from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, shown_lag
 from transformer_cli.data.checks.overlap import MANY_LEAKED_PAIRS, MANY_LEAKED_SOURCES, leaks
 from transformer_cli.data.checks.profiles import Floats, Profiles, cross_scores
 from transformer_cli.data.checks.quick import (
-    CLEARLY,
     MANY_BY_CHANCE,
     MANY_COPIES,
     MANY_FOREIGN,
     MIN_PROFILE,
     SEPARABLE,
+    foreign_lines,
     percent,
 )
 from transformer_cli.data.clean import CleaningReport
@@ -266,7 +266,7 @@ def _check_alignment(excerpt: Excerpt, section: Section) -> None:
     start, lag = slips[0]
     how = "lengths of source and target have nothing to do with each other"
     if lag:
-        how = f"targets are {abs(lag)} line{'s' if abs(lag) > 1 else ''} {'late' if lag > 0 else 'early'}"
+        how = shown_lag(lag)
     where = f"from about {excerpt.unit} {start + 1:,}" + (
         f", in {len(slips)} stretches of {WINDOW}" if len(slips) > 1 else ""
     )
@@ -306,12 +306,13 @@ def _check_languages(train: Excerpt, held: list[Excerpt], section: Section) -> s
 def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats, section: Section) -> bool:
     """Whether the sides are where they should be but for some pairs."""
     swapped = np.flatnonzero((source_scores < 0) & (target_scores > 0))
-    foreign_source = np.flatnonzero((source_scores < -CLEARLY) & (target_scores <= 0))
-    foreign_target = np.flatnonzero((target_scores > CLEARLY) & (source_scores >= 0))
+    foreign = [
+        (side, other, np.flatnonzero(found)) for side, other, found in foreign_lines(source_scores, target_scores)
+    ]
     n = max(1, len(source_scores))
     figures = section.figures[excerpt.key]
     figures["swapped"] = len(swapped)
-    figures["source_like_target"], figures["target_like_source"] = len(foreign_source), len(foreign_target)
+    figures |= {f"{side}_like_{other}": len(lines) for side, other, lines in foreign}
     of = f"of {excerpt.of_how_many}"
     if 2 * len(swapped) > n:
         what = f"source and target are exchanged, compared with data.train ({len(swapped):,} {of} pairs)"
@@ -320,7 +321,7 @@ def _check_sides(excerpt: Excerpt, source_scores: Floats, target_scores: Floats,
     if len(swapped) > max(MANY_BY_CHANCE, _MANY_SWAPPED * n):
         what = f"{len(swapped):,} {of} pairs have their sides exchanged: {excerpt.named(swapped)}"
         section.warn(excerpt.key, what, "Exchange the sides of those lines, or drop them")
-    for side, other, lines in (("source", "target", foreign_source), ("target", "source", foreign_target)):
+    for side, other, lines in foreign:
         if len(lines) > max(MANY_BY_CHANCE, MANY_FOREIGN * n):
             share = percent(len(lines) / n)
             what = f"{len(lines):,} {of} {side} lines are in the {other} language ({share}): {excerpt.named(lines)}"

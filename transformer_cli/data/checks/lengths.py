@@ -40,6 +40,10 @@ def alignment_slips(source_lengths: Array, target_lengths: Array) -> list[tuple[
     return slips
 
 
+def shown_lag(lag: int) -> str:
+    return f"targets are {abs(lag)} line{'s' if abs(lag) > 1 else ''} {'late' if lag > 0 else 'early'}"
+
+
 def _correlation(source: Floats, target: Floats, start: int, end: int, lag: int) -> float:
     """The correlation of source lines start..end with the target lines `lag` further on."""
     first, last = max(start, -lag, 0), min(end, len(source) - max(lag, 0))

@@ -12,7 +12,7 @@ import numpy as np
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
-from transformer_cli.data.checks.lengths import WINDOW, alignment_slips
+from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, shown_lag
 from transformer_cli.data.checks.profiles import cross_scores
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.normalization import canonical
@@ -62,7 +62,7 @@ class TrainingPairs:
         (start, lag), n = slips[0], len(self.source_lengths)
         how = "the lengths of the sides have nothing to do with each other"
         if lag:
-            how = f"targets are {abs(lag)} line{'s' if abs(lag) > 1 else ''} {'late' if lag > 0 else 'early'}"
+            how = shown_lag(lag)
         yield (
             f"data.train: the sides of about {min(n, WINDOW * len(slips)):,} of {n:,} pairs are not aligned, first near"
             f" pair {start + 1:,}: {how}. Find a line that is missing or doubled on one side shortly before"
@@ -87,7 +87,7 @@ def _languages(sample: ParallelText) -> Iterator[str]:
         ("pairs have their sides exchanged", (source_scores < 0) & (target_scores > 0), _MANY_SWAPPED, "Exchange them"),
         *(
             (f"{side} lines are in the {other} language", foreign, MANY_FOREIGN, "Drop the pairs")
-            for side, other, foreign in _foreign(source_scores, target_scores)
+            for side, other, foreign in foreign_lines(source_scores, target_scores)
         ),
     ):
         n_found = int(found.sum())
@@ -95,7 +95,8 @@ def _languages(sample: ParallelText) -> Iterator[str]:
             yield f"data.train: {n_found:,} of {n:,} sampled {what} ({percent(n_found / n)}). {todo}; {_ALL}"
 
 
-def _foreign(source_scores: Array, target_scores: Array) -> Iterator[tuple[str, str, Array]]:
+def foreign_lines(source_scores: Array, target_scores: Array) -> Iterator[tuple[str, str, Array]]:
+    """The name of each side, that of the other, and which of its lines are clearly in the language of the other."""
     yield "source", "target", (source_scores < -CLEARLY) & (target_scores <= 0)
     yield "target", "source", (target_scores > CLEARLY) & (source_scores >= 0)
 
