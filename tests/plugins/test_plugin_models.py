@@ -1,17 +1,23 @@
 """A plugin's model is of the kind of its class in every command, and is refused by name where its code is not."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from tests.addons.classification import toy_classifier
 from tests.addons.tagging import toy_tagger
 from tests.support.contract import run
 from tests.toy.run import model_file
 from transformer_cli.addons.interop.registries import EXPORTERS
+from transformer_cli.config.tasks import TASKS
+from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.file import ModelFile, write_model
 from transformer_cli.models.registry import MODELS
+from transformer_cli.models.transformer import Stack, TokenModel, Transformer
+from transformer_cli.tasks.translation import Translation
 
 LINES = b"a b c\nd e\n"
 
@@ -98,3 +104,45 @@ def test_a_plugin_s_model_of_labels_is_scored_and_embeds_as_the_same_one_of_tfm(
         assert [one.code for one in ran] == [0, 0], [one.err for one in ran]
         found.append([one.out for one in ran])
     assert found[0] == found[1]
+
+
+class Wrapped(TokenModel):
+    """A translator that is no Transformer, and computes what the one in it does."""
+
+    kind = "wrapped"
+
+    def __init__(self, inner: Transformer) -> None:
+        super().__init__()
+        self.inner = inner
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        return self.inner.stacks
+
+    @property
+    def output_embedding(self) -> TokenEmbedding:
+        return self.inner.output_embedding
+
+    def padded_states(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
+        return self.inner.padded_states(source_BS, target_in_BT)
+
+
+class Wrapping(Translation):
+    model = "wrapped"
+
+
+def test_a_model_of_tokens_that_is_no_transformer_scores_translations(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TASKS, "_entries", dict(TASKS._entries))
+    TASKS.register("wrapping")(Wrapping())
+    MODELS.register("wrapped")(lambda *args: Wrapped(MODELS["transformer"](*args)))
+    model = model_file()
+    weights = {f"inner.{name}": weight for name, weight in model.weights.items()}
+    write_model(
+        folder / "wrapped.safetensors", replace(model, weights=weights, config=replace(model.config, name="wrapped"))
+    )
+    files = ["--source", "text", "--translation", "text", "device=cpu"]
+    scored = [run(["score", "--checkpoint", f"{name}.safetensors", *files], folder) for name in ("ours", "wrapped")]
+    assert [ran.code for ran in scored] == [0, 0], scored[1].err
+    assert scored[0].out == scored[1].out

@@ -58,8 +58,9 @@ def run(config: ScoreConfig) -> None:
         raise ConfigError("--translation: not given, but --source is. Give both files, or neither")
     if not task.has_source:
         refuse_for_text(config, paths, task)
-    built: AnyTokenModel = build_all(models, device) if task.has_source else models[0].build_as(TokenModel, device)
-    model, is_text = in_precision(built, precision, device), not task.has_source
+    is_single, is_text = len(models) == 1, not task.has_source
+    built: AnyTokenModel = models[0].build_as(TokenModel, device) if is_single else build_all(models, device)
+    model = in_precision(built, precision, device)
     tags = tags_in(config.tag or "")
     check_given_tags(tags, models[0].tokenizers.source.tags)
     score = partial(score_translations, model, models, config.decode, device, tags=tags)
