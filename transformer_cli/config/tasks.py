@@ -4,6 +4,7 @@ A task is one object. Its facts are read by the config, the readers of corpora a
 their work when they are called, so that no torch is needed to name a task.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -69,6 +70,10 @@ class Task:
     def find_labels(self, targets: Iterable[str]) -> list[str]:
         """The different labels in the targets of the training text; the index of a label is its class."""
         raise self._lacks("find_labels")
+
+    def label_faults(self, counts: Counter[str]) -> Iterable[str]:
+        """A sentence for each probable fault in the labels of the training text, of which there are `counts`."""
+        return ()
 
     def scored_text(self, text: Any, labels: Sequence[str], split: str, config: Any) -> Any:
         """The `data.corpus.ParallelText` of dev or test as it is scored. Raises DataError for one without a use."""

@@ -1,5 +1,6 @@
 """The task of classification: a label for each line."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -28,6 +29,11 @@ class Classification(Task):
         from transformer_cli.addons.classification.labels import find_labels
 
         return find_labels(targets)
+
+    def label_faults(self, counts: Counter[str]) -> Iterable[str]:
+        from transformer_cli.addons.classification.labels import label_faults
+
+        return label_faults(counts, of_lines=True)
 
     def scored_text(self, text: Any, labels: Sequence[str], split: str, config: DataConfig) -> Any:
         from transformer_cli.addons.classification.labels import without_blank

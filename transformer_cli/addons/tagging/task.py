@@ -1,5 +1,6 @@
 """The task of tagging: a label for each word."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -31,6 +32,11 @@ class Tagging(Task):
         from transformer_cli.addons.tagging.encoding import find_word_labels
 
         return find_word_labels(targets)
+
+    def label_faults(self, counts: Counter[str]) -> Iterable[str]:
+        from transformer_cli.addons.classification.labels import label_faults
+
+        return label_faults(counts, of_lines=False)
 
     def scored_text(self, text: Any, labels: Sequence[str], split: str, config: DataConfig) -> Any:
         if not text.sources:

@@ -16,7 +16,6 @@ from transformer_cli.data.checks.profiles import Profiles, cross_scores
 from transformer_cli.data.checks.quick import MIN_PROFILE, SEPARABLE, TrainingPairs, percent
 from transformer_cli.data.clean import CleanText
 from transformer_cli.data.corpus import ParallelText, Splits, sentence_key
-from transformer_cli.data.labels import label_faults
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.normalization import canonical
 from transformer_cli.data.tags import split_tags
@@ -87,7 +86,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         found.direction += _tokenized({"data.train": sample, **texts})
         found.direction += counted.faults(_without_tags(sample, config), config)
     if labels:
-        found.direction += label_faults(labels, of_lines=config.trained.labels_lines)
+        found.direction += config.trained.label_faults(labels)
     return found
 
 
