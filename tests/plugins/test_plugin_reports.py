@@ -1,18 +1,23 @@
 """A report that a plugin registers is asked for by its name, and stands beside the scores of `tfm evaluate`."""
 
 import json
+import re
 import sys
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.golden.make import FOLDER
 from tests.support.contract import refused, run
+from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS
 
 LENGTHS = '''
 from dataclasses import dataclass
 
+from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS
 
 
@@ -34,19 +39,19 @@ def lengths(request):
     if len(request.hypotheses) > 1:
         return Lengths(request.config.seed, [len(line.split()) for line in request.hypotheses])
 
-
-@EXTRA_REPORTS.register("silent")
-def silent(request):
-    return "5 words"
 '''
 SCORE = ["evaluate", "--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
 SCORE += ["--source", "t.en", "--reference", "t.en", "metrics=[bleu]"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     EXTRA_REPORTS.names()
     monkeypatch.setattr(EXTRA_REPORTS, "_entries", dict(EXTRA_REPORTS._entries))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("transformer_cli.plugins._loaded", [])
     monkeypatch.delitem(sys.modules, "lengths_report", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -81,17 +86,30 @@ def test_several_reports_are_asked_for_and_one_has_a_flag_of_its_own(folder: Pat
 
 
 def test_an_unknown_report_is_refused_with_the_choices_before_anything_is_translated(folder: Path) -> None:
-    says = ["report=length: unknown; did you mean `lengths`? Choose lengths, robustness, silent"]
+    says = ["report=length: unknown; did you mean `lengths`? Choose lengths, robustness"]
     refused([*SCORE, "--report", "lengths"], folder, code=2, says=["report=lengths: unknown. Choose robustness"])
     refused([*SCORE, "--plugin", "lengths_report", "--report", "length"], folder, code=2, says=says)
     given = ["evaluate", "--hypotheses", "t.en", "--reference", "t.en", "--report", "robustness"]
     refused(given, folder, code=2, says=["report: for a model that translates"])
 
 
-def test_what_is_no_report_is_named_with_its_place(folder: Path) -> None:
-    ran = run([*SCORE, "--plugin", "lengths_report", "--report", "silent"], folder)
-    assert ran.code == 2
-    assert (
-        b"plugin lengths_report (lengths_report.py:26): returned '5 words', which has no as_dict and no lines"
-        in ran.err
-    )
+@pytest.mark.parametrize(
+    ("report", "says"),
+    [
+        ("5 words", "'5 words', which has no as_dict and no lines"),
+        (Namespace(as_dict=lambda: {"path": Path()}, lines=list), "JSON and as lines (Object of type "),
+        (Namespace(as_dict=dict, lines=lambda: [5]), "JSON and as lines (sequence item 0"),
+        (None, ""),
+    ],
+    ids=["text", "no JSON", "no lines", "nothing to say"],
+)
+def test_what_is_no_report_is_named_with_its_place(report: object, says: str) -> None:
+    EXTRA_REPORTS.register("mine")(lambda request: report)
+    request: Any = None
+    if says:
+        with pytest.raises(ConfigError, match=rf"^plugin {re.escape(__name__)} \(.*: returned .*{re.escape(says)}"):
+            EXTRA_REPORTS["mine"](request)
+    else:
+        assert EXTRA_REPORTS["mine"](request) is None
+    with pytest.raises(ConfigError, match=r"an extra report is a function of \(request\)"):
+        EXTRA_REPORTS.register("other")(lambda: report)

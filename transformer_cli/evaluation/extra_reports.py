@@ -1,5 +1,6 @@
 """Reports that `tfm evaluate` can add to the scores of a test set: add-ons and plugins register them."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,8 +53,16 @@ def _adopted(name: str, entry: Any) -> Measure:
 
 
 def _fault(report: Any, request: ReportRequest) -> str | None:
-    lacks = [method for method in ("as_dict", "lines") if not callable(getattr(report, method, None))]
-    return f"{report!r:.80}, which has no {' and no '.join(lacks)}" if report is not None and lacks else None
+    if report is None:
+        return None
+    if lacks := [method for method in ("as_dict", "lines") if not callable(getattr(report, method, None))]:
+        return f"{report!r:.80}, which has no {' and no '.join(lacks)}"
+    try:
+        json.dumps(report.as_dict())
+        "".join(report.lines())
+    except (TypeError, ValueError) as error:
+        return f"{report!r:.80}, which cannot be written as JSON and as lines ({error})"
+    return None
 
 
 EXTRA_REPORTS: Registry[Measure] = Registry("extra report", adopt=_adopted)
