@@ -295,36 +295,22 @@ def test_B15_a_precision_that_a_cpu_lacks_is_named_with_one_that_it_has(folder: 
 # ---- Standard streams
 
 
-@pytest.fixture(scope="module")
-def with_closed_streams(tmp_path_factory: pytest.TempPathFactory) -> Pipelines:
-    """Commands at once, each with a stream closed."""
+def test_B19_a_closed_stdin_is_named_and_without_any_stream_a_file_is_translated(tmp_path: Path) -> None:
+    """Three commands at once, each with streams closed. What a closed stderr would hear goes nowhere else."""
     commands = {
         "<&-": ["translate", *MODEL],
         "2>&-": ["trian"],
         "<&- >&- 2>&-": ["translate", *MODEL, "--output", "out", "--input", "text"],
     }
     processes = {}
-    for closed, arguments in commands.items():
-        folder = fill(tmp_path_factory.mktemp("closed"))
+    for n, (closed, arguments) in enumerate(commands.items()):
         command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", PROGRAM, *arguments]
-        processes[closed] = folder, begun(command, folder)
-    return {closed: (folder, ended(process)) for closed, (folder, process) in processes.items()}
-
-
-def test_B19_a_closed_stdin_is_named(with_closed_streams: Pipelines) -> None:
-    error_line(with_closed_streams["<&-"][1], code=3, says=["standard input: closed", "--input"])
-
-
-def test_B19_what_a_closed_stderr_would_hear_goes_nowhere_else(
-    with_closed_streams: Pipelines,
-) -> None:
-    assert with_closed_streams["2>&-"][1] == Ran(2, b"", b"")
-
-
-def test_B19_without_any_stream_a_file_is_translated(with_closed_streams: Pipelines) -> None:
-    folder, ran = with_closed_streams["<&- >&- 2>&-"]
-    assert ran == Ran(0, b"", b"")
-    assert (folder / "out").read_bytes().count(b"\n") == 2
+        processes[closed] = begun(command, fill(tmp_path / str(n)))
+    ran = {closed: ended(process) for closed, process in processes.items()}
+    error_line(ran["<&-"], code=3, says=["standard input: closed", "--input"])
+    assert ran["2>&-"] == Ran(2, b"", b"")
+    assert ran["<&- >&- 2>&-"] == Ran(0, b"", b"")
+    assert (tmp_path / "2" / "out").read_bytes().count(b"\n") == 2
 
 
 @pytest.mark.parametrize("command", [EVALUATE, ["translate", *MODEL]], ids=["evaluate", "translate"])

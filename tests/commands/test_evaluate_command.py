@@ -87,14 +87,11 @@ def test_a_metric_that_cannot_be_computed_says_why(folder: Path) -> None:
     assert ran.err == b"tfm: warning: no copied words: needs --source\n"
 
 
-def test_an_unknown_metric_is_refused_before_anything_is_read(folder: Path) -> None:
-    says = ["no metric called `blue`; did you mean `bleu`? (choices: bleu, chrf, chrf++, "]
-    refused(["evaluate", "--reference", "t.fr", "--hypotheses", "nowhere", "metrics=[blue]"], folder, code=2, says=says)
-
-
-def test_a_metric_is_computed_once_and_none_is_refused(folder: Path) -> None:
+def test_a_metric_is_computed_once_and_none_or_an_unknown_one_is_refused_before_anything_is_read(folder: Path) -> None:
     assert run([*OTHER, "metrics=[chrf,chrf]"], folder).out.count(b"chrF2") == 1
     refused([*OTHER, "metrics=[]"], folder, code=2, says=["metrics=[]: nothing to score by"])
+    says = ["no metric called `blue`; did you mean `bleu`? (choices: bleu, chrf, chrf++, "]
+    refused([*OTHER[:-1], "nowhere", "metrics=[blue]"], folder, code=2, says=says)
 
 
 def test_the_search_of_a_model_stands_beside_its_scores(folder: Path) -> None:
@@ -245,13 +242,16 @@ def test_odd_files_are_read_as_a_corpus_is(folder: Path) -> None:
         refused(OTHER, folder, code=3, says=[says])
 
 
-def test_a_file_that_is_not_there_is_told_what_the_flags_mean(folder: Path) -> None:
+def test_a_file_that_is_not_there_or_has_no_references_is_told_what_the_flags_mean(folder: Path) -> None:
     says = ["nowhere.fr: no such file", "--hypotheses is an input", "--save names a file"]
     refused([*OTHER[:-1], "nowhere.fr"], folder, code=3, says=says)
+    says = ["--reference: not given, but --hypotheses is", "data=NAME"]
+    refused(["evaluate", "--hypotheses", "other.fr"], folder, code=2, says=says)
+    refused(["evaluate", "--hypotheses", "other.fr", "--source", "t.fr"], folder, code=2, says=says)
 
 
-@pytest.mark.parametrize(
-    ("given", "key"),
+@each(
+    "given, key",
     [
         (["--checkpoint", "model.safetensors"], "checkpoint: "),
         (["--beam", "4"], "decode.beam_size: "),
@@ -264,12 +264,6 @@ def test_a_file_that_is_not_there_is_told_what_the_flags_mean(folder: Path) -> N
 )
 def test_what_only_a_model_has_a_use_for_is_refused_beside_a_file(folder: Path, given: list[str], key: str) -> None:
     refused([*OTHER, *given], folder, code=2, says=[key])
-
-
-def test_a_file_without_references_is_refused(folder: Path) -> None:
-    says = ["--reference: not given, but --hypotheses is", "data=NAME"]
-    refused(["evaluate", "--hypotheses", "other.fr"], folder, code=2, says=says)
-    refused(["evaluate", "--hypotheses", "other.fr", "--source", "t.fr"], folder, code=2, says=says)
 
 
 def test_text_in_another_language_than_the_models_is_scored_with_a_warning(folder: Path) -> None:
@@ -301,9 +295,8 @@ def test_labels_are_scored_against_labels(folder: Path) -> None:
     assert ran.err == b"tfm: warning: printed: 1 of 4 labels are none of the test set's, as 'god'\n"
     put(folder / "printed", ["good"])
     refused(data, folder, code=3, says=["printed: has 1 lines, data=labels: its test set 5"])
-    refused(
-        ["evaluate", "data=text", "data.test=t.fr", "--hypotheses", "printed"], folder, code=2, says=["language model"]
-    )
+    text = ["evaluate", "data=text", "data.test=t.fr", "--hypotheses", "printed"]
+    refused(text, folder, code=2, says=["language model"])
 
 
 # ---- What a model says, and where it is kept

@@ -68,27 +68,20 @@ def test_of_two_that_write_one_file_the_second_keeps_its_work_under_a_name_that_
 
 
 @pytest.mark.parametrize("disk", ["a rename that asks", "neither"])
+@pytest.mark.parametrize("is_absolute", [True, False])
 def test_a_disk_without_links_moves_to_a_free_name_and_to_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, disk: str, is_absolute: bool
 ) -> None:
     monkeypatch.setattr("os.link", no_links)
     if disk == "neither":
         monkeypatch.setattr(files, "_rename_to_free", lambda *_: False)
-    (tmp_path / "new").write_bytes(b"new")
-    move_to_free(tmp_path / "new", tmp_path / "free")
-    with pytest.raises(FileExistsError):
-        move_to_free(tmp_path / "free", tmp_path / "free")
-    assert (names(tmp_path), (tmp_path / "free").read_bytes()) == (["free"], b"new")
-
-
-def test_a_rename_that_asks_takes_names_relative_to_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.link", no_links)
     monkeypatch.chdir(tmp_path)
-    Path("new").write_bytes(b"new")
-    move_to_free(Path("new"), Path("free"))
-    assert names(tmp_path) == ["free"]
+    folder = tmp_path if is_absolute else Path()
+    (folder / "new").write_bytes(b"new")
+    move_to_free(folder / "new", folder / "free")
+    with pytest.raises(FileExistsError):
+        move_to_free(folder / "free", folder / "free")
+    assert (names(tmp_path), (folder / "free").read_bytes()) == (["free"], b"new")
 
 
 def test_a_file_that_has_appeared_keeps_no_other_output_of_the_command_from_its_place(tmp_path: Path) -> None:

@@ -172,17 +172,13 @@ def test_D5_long_pairs_are_scored_whole_and_named(folder: Path) -> None:
     assert [record["log_prob"] for record in records(ran)] == pytest.approx(expected, abs=1e-3)
 
 
-def test_D5_a_pair_beyond_learned_positions_is_named(folder: Path) -> None:
+def test_D5_a_pair_of_exactly_the_learned_positions_is_scored_and_one_beyond_them_named(folder: Path) -> None:
     (folder / "learned").write_bytes(packed(model_file(positions=Positions.learned, max_positions=4)))
-    says = ["line 2: 5 tokens with its end, but the model has model.max_positions=4"]
     learned = ["score", "--checkpoint", "learned", "--device", "cpu"]
-    refused(learned, folder, code=3, says=says, stdin=b"a\tb c d\na\tb c d e\n")
-
-
-def test_D5_a_pair_of_exactly_the_learned_positions_is_scored(folder: Path) -> None:
-    (folder / "learned").write_bytes(packed(model_file(positions=Positions.learned, max_positions=4)))
-    ran = run(["score", "--checkpoint", "learned", "--device", "cpu", "--json"], folder, stdin=b"a b c\tb c d\n")
+    ran = run([*learned, "--json"], folder, stdin=b"a b c\tb c d\n")
     assert (ran.code, records(ran)[0]["n_tokens"]) == (0, 4), ran.err
+    says = ["line 2: 5 tokens with its end, but the model has model.max_positions=4"]
+    refused(learned, folder, code=3, says=says, stdin=b"a\tb c d\na\tb c d e\n")
 
 
 def test_every_chunk_of_pairs_has_the_number_of_its_first_line(capsys: pytest.CaptureFixture[str]) -> None:

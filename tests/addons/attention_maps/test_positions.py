@@ -14,12 +14,12 @@ import torch
 
 from tests.conftest import slow
 from tests.support.contract import refused, run
-from tests.toy.run import model_file, packed
+from tests.toy.models import random_file
+from tests.toy.run import MODEL, model_file, packed, tokenizers
 from transformer_cli.addons.attention_maps.positions.encodings import compute_encodings, modules_of_config
 from transformer_cli.addons.attention_maps.positions.page import render
 from transformer_cli.addons.attention_maps.positions.pictures import draw_figure, render_picture
 from transformer_cli.config.model import ModelConfig, Positions
-from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layouts import PaddedLayout
 
@@ -125,18 +125,8 @@ def test_rotary_angles_and_what_equal_queries_and_keys_give(tmp_path: Path) -> N
 
 def file_of(name: str, **changes: Any) -> ModelFile:
     """A translator, a classifier or a language model with drawn weights."""
-    file = model_file(**changes)
-    config, tokenizers, ids = replace(file.config, name=name), file.tokenizers, file.tokenizers.source
-    if name == "classifier":
-        tokenizers = replace(tokenizers, labels=("a", "b"))
-    model = build_model(
-        config,
-        source_vocab_size=len(ids),
-        target_vocab_size=2 if name == "classifier" else len(ids),
-        source_pad_id=ids.pad_id,
-        target_pad_id=ids.pad_id,
-    )
-    return replace(file, config=config, tokenizers=tokenizers, weights=model.state_dict())
+    labels = ("a", "b") if name == "classifier" else ()
+    return random_file(replace(MODEL, name=name, **changes), replace(tokenizers(), labels=labels))
 
 
 @pytest.mark.parametrize(

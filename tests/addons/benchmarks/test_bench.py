@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.addons.benchmarks.toy_bench import CPU, TOY, config
+from tests.addons.benchmarks.toy_bench import CPU, TRAINING, config
 from tests.conftest import slow
 from transformer_cli.addons.benchmarks import machine, matmuls, parts, tfm_training
 from transformer_cli.addons.benchmarks.keys import BenchConfig, BenchSubject
@@ -223,7 +223,7 @@ def test_a_wrong_part_is_not_timed(
     right = parts.smoothed_nll
     monkeypatch.setattr(parts, "smoothed_nll", lambda *args, smoothing: right(*args, smoothing=0.5))
     attends_across_sentences(monkeypatch)
-    assert main(["bench", part, *TOY]) == 5
+    assert main(["bench", part, *TRAINING]) == 5
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(f"tfm: error: the gradient of {part} is ")
@@ -265,7 +265,7 @@ def test_parts_use_the_functions_of_training(
     counted(monkeypatch, PackedLayout, "of_groups", calls)
     counted(monkeypatch, packed_attention, "attend_varlen", calls)
     for part in ("loss", "attention"):
-        assert main(["bench", part, *TOY, f"train.compile={compile}"]) == 0
+        assert main(["bench", part, *TRAINING, f"train.compile={compile}"]) == 0
     assert "| tfm " in capsys.readouterr().out
     assert calls == expected
 
@@ -300,7 +300,7 @@ def test_the_check_uses_the_compiled_step(
 
 @pytest.mark.parametrize("subject", [slow("machine"), "loss", "attention", "data", slow("train")])
 def test_each_subject_prints_a_table(subject: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", subject, *TOY]) == 0
+    assert main(["bench", subject, *TRAINING]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"tfm bench {subject}: ")
     lines = text.split("\n")
@@ -311,7 +311,7 @@ def test_each_subject_prints_a_table(subject: str, capsys: pytest.CaptureFixture
 
 
 def test_json_has_all_sections(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "loss", "--json", *TOY]) == 0
+    assert main(["bench", "loss", "--json", *TRAINING]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert list(printed) == ["subject", "machine", "settings", "ratios", "figures"]
     assert printed["subject"] == "loss"

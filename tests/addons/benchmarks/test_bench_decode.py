@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.addons.benchmarks.toy_bench import CPU, DECODING, config
 from tests.conftest import slow
+from tests.toy.models import random_file
 from tests.toy.translator import PLAIN, sentences, toy_tokenizer
-from tests.toy.translator import random_model as random_toy
 from transformer_cli.addons.benchmarks import decoders, decoding, startup
 from transformer_cli.addons.benchmarks.decoders import (
     BASELINES,
@@ -55,13 +56,7 @@ from transformer_cli.errors import EnvironmentFault
 from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.models.file import ModelFile, read_model, write_model
 
-CPU = torch.device("cpu")
 EXTRA = 6
-_WRITTEN = """
-    rounds=1 device=cpu data.tokenizer.vocab_size=60
-    model.d_model=16 model.d_ff=32 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
-"""
-TOY = _WRITTEN.split()
 LINES = sentences(40, seed=1)
 PACKAGES = {HUGGING_FACE: "transformers", CT2: "ctranslate2", CT2_INT8: "ctranslate2"}
 INSTALLED = all(map(importlib.util.find_spec, PACKAGES.values()))
@@ -72,17 +67,11 @@ OF_CT2 = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @cache
 def toy_model() -> ModelFile:
     """Random weights with which some translations end before the length limit."""
-    model, tokenizer = random_toy(toy_tokenizer()), toy_tokenizer()
-    return ModelFile(PLAIN, Tokenizers(tokenizer, tokenizer), model.state_dict(), "en", "de", step=0)
+    return random_file(PLAIN, Tokenizers(toy_tokenizer(), toy_tokenizer()), "en-de", gain=2)
 
 
 def toy_rows() -> list[list[int]]:
     return toy_tokenizer().encode(LINES)
-
-
-def toy_config(*overrides: str) -> BenchConfig:
-    loaded: BenchConfig = load_config("bench", ["subject=decode", *TOY, *overrides])
-    return loaded
 
 
 def made(name: str, model: ModelFile | None = None, *, extra: int = EXTRA) -> BenchmarkEngine:
@@ -162,7 +151,7 @@ def test_ids_are_translated_like_text() -> None:
 @pytest.mark.parametrize("beam_size", [slow(1), 4])
 @pytest.mark.parametrize("name", [TFM, HUGGING_FACE, CT2, slow(CT2_INT8)])
 def test_translations_of_a_random_model_are_as_long_as_their_sources(name: str, beam_size: int) -> None:
-    model = random_model(toy_config("data.tokenizer.vocab_size=200"))
+    model = random_model(config("data.tokenizer.vocab_size=200", subject="decode"))
     rows = np.random.default_rng(1).integers(4, 200, (5, FIXED_LENGTH - 1)).tolist()
     one = made(name, model, extra=0)
     assert [len(ids) for ids in one.decode(rows, beam_size=beam_size, preset=one.presets[-1])] == 5 * [FIXED_LENGTH]
@@ -170,7 +159,7 @@ def test_translations_of_a_random_model_are_as_long_as_their_sources(name: str, 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_precision_that_is_asked_for_is_the_one_that_is_timed(dtype: torch.dtype) -> None:
-    model = random_model(toy_config("data.tokenizer.vocab_size=200"))
+    model = random_model(config("data.tokenizer.vocab_size=200", subject="decode"))
     engine = TfmEngine(model, DecodeConfig(), device=CPU, dtype=dtype)
     assert engine.decode([[5, 6, 7]], beam_size=1, preset=DEFAULT)
     (translator,) = engine.translators.values()
@@ -223,7 +212,7 @@ def test_batches_by_tokens_hold_every_sentence_once() -> None:
 
 def test_the_products_are_those_of_each_call() -> None:
     parts = {"encoded": [8, 8], "stepped": [4, 4, 2]}
-    products = MatrixProducts(toy_config(), toy_model(), parts, CPU)
+    products = MatrixProducts(config(subject="decode"), toy_model(), parts, CPU)
     (encoder, n_encoded), (small, n_small), (large, n_large) = products.calls
     assert (n_encoded, n_small, n_large) == (2, 1, 2)
     assert ({one.m for one in encoder}, {one.m for one in small}, {one.m for one in large}) == ({8}, {2}, {4})
@@ -301,7 +290,7 @@ def test_similarity_is_one_for_equal_and_zero_for_disjoint_sentences() -> None:
 @OF_CT2
 @NEEDS_BASELINES
 def test_a_random_model_is_measured_beside_baselines(in_process: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "decode", "--json", *TOY]) == 0
+    assert main(["bench", "decode", "--json", *DECODING]) == 0
     printed = json.loads(capsys.readouterr().out)
     names = {f"{search}: {name}" for search in ("greedy", "beam 4") for name in (TFM, *BASELINES)}
     assert names <= printed["figures"].keys()
@@ -335,7 +324,7 @@ def test_a_trained_model_is_measured_from_lines_to_lines(
 def test_a_baseline_without_such_a_model_is_left_out_with_a_line(
     in_process: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", "decode", *TOY, "model.positions=rotary"]) == 0
+    assert main(["bench", "decode", *DECODING, "model.positions=rotary"]) == 0
     captured = capsys.readouterr()
     rows = [line.split("|")[1].strip() for line in captured.out.split("\n") if line.startswith("| ")]
     assert {"greedy: tfm", "greedy: CTranslate2"} <= set(rows)
@@ -345,7 +334,7 @@ def test_a_baseline_without_such_a_model_is_left_out_with_a_line(
 
 
 def test_without_baselines_only_tfm_is_measured(in_process: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "decode", "rivals=false", *TOY]) == 0
+    assert main(["bench", "decode", "rivals=false", *DECODING]) == 0
     rows = [line for line in capsys.readouterr().out.split("\n") if line.startswith("| ")]
     assert [row.split("|")[1].strip() for row in rows[2:]] == [
         f"{search}: {name}" for search in ("greedy", "beam 4") for name in ("tfm", "tfm, batches of 32")
@@ -366,7 +355,7 @@ def test_without_baselines_only_tfm_is_measured(in_process: None, capsys: pytest
 def test_bad_input_is_one_line(
     overrides: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", "decode", *TOY, *overrides]) == code
+    assert main(["bench", "decode", *DECODING, *overrides]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(f"tfm: error: {message}")
@@ -382,7 +371,7 @@ def test_a_reference_of_another_length_is_refused(
 
 
 def test_the_first_line_is_timed_with_the_search_of_the_config() -> None:
-    wanted = toy_config("checkpoint=a b", "decode.beam_size=7")
+    wanted = config("checkpoint=a b", "decode.beam_size=7", subject="decode")
     found = load_config("translate", translating_overrides(wanted))
     assert (found.checkpoint, found.device, found.decode) == ("a b", wanted.device, wanted.decode)
 
@@ -413,5 +402,5 @@ def test_start_measures_the_first_line_and_its_parts(model_file: str, capsys: py
 @pytest.mark.slow
 @NEEDS_BASELINES
 def test_programs_are_measured_in_processes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "decode", "--json", *TOY]) == 0
+    assert main(["bench", "decode", "--json", *DECODING]) == 0
     assert json.loads(capsys.readouterr().out)["ratios"]["beam 4: tfm to CTranslate2"]["median"] > 0

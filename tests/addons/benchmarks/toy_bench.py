@@ -1,4 +1,4 @@
-"""A toy size of `tfm bench` for tests."""
+"""Toy sizes of `tfm bench` for tests."""
 
 from functools import cache
 
@@ -8,15 +8,19 @@ from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.config.compose import load_config
 
 CPU = torch.device("cpu")
-_WRITTEN = """
-    lengths=wmt rounds=1 rivals=false device=cpu data.max_length=60 data.tokenizer.vocab_size=50
-    model.d_model=16 model.d_ff=32 model.n_heads=2 model.n_encoder_layers=1 model.n_decoder_layers=1
-    train.tokens_per_update=600 train.max_tokens_per_microbatch=300
-"""
-TOY = _WRITTEN.split()
+SIZES = [
+    *("rounds=1", "device=cpu", "model.d_model=16", "model.d_ff=32", "model.n_heads=2"),
+    *("model.n_encoder_layers=1", "model.n_decoder_layers=1"),
+]
+DECODING = [*SIZES, "data.tokenizer.vocab_size=60"]
+TRAINING = [
+    *(*SIZES, "data.tokenizer.vocab_size=50", "lengths=wmt", "rivals=false", "data.max_length=60"),
+    *("train.tokens_per_update=600", "train.max_tokens_per_microbatch=300"),
+]
 
 
 @cache
-def config(*overrides: str) -> BenchConfig:
-    loaded: BenchConfig = load_config("bench", ["subject=train", *TOY, *overrides])
+def config(*overrides: str, subject: str = "train") -> BenchConfig:
+    toy = TRAINING if subject == "train" else DECODING
+    loaded: BenchConfig = load_config("bench", [f"subject={subject}", *toy, *overrides])
     return loaded
