@@ -91,7 +91,7 @@ REFUSED: dict[str, list[tuple[list[str], list[str]]]] = {
 
 
 @pytest.mark.parametrize("group", REFUSED)
-def test_a_wrong_command_line_is_refused(tmp_path: Path, group: str) -> None:
+def test_E1_E2_E3_E4_E6_a_wrong_command_line_is_refused(tmp_path: Path, group: str) -> None:
     for command, says in REFUSED[group]:
         refused(command, tmp_path, code=2, says=says)
 

@@ -725,7 +725,9 @@ def check_kind(ran: dict[str, Outcome], kind: str, *, n_mutations: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_hostile_file_is_refused_in_one_line_and_runs_nothing(ran: dict[str, Outcome], kind: str) -> None:
+def test_F1_F2_F4_F5_F7_F8_F10_a_hostile_file_is_refused_in_one_line_and_runs_nothing(
+    ran: dict[str, Outcome], kind: str
+) -> None:
     check_kind(ran, kind, n_mutations=10)
 
 

@@ -144,7 +144,7 @@ def test_other_data_than_before_are_refused(unbroken: Path) -> None:
         train(settings, replace(prepared(), fingerprint="other"), unbroken, device=CPU)
 
 
-def test_a_finished_run_says_so_and_goes_on_when_there_is_more_to_do(
+def test_A22_a_finished_run_says_so_and_goes_on_when_there_is_more_to_do(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="tfm"):
