@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.support.contract import refused, run
+from tests.support.each import each
 from tests.toy.run import MODEL, config, model_file, packed
 from tests.toy.run import run as train
 from transformer_cli.config.model import Activation
@@ -80,14 +81,13 @@ def test_the_last_checkpoints_of_a_run_are_averaged(tmp_path: Path) -> None:
     refused(["average", "--last", "2", "--output", "x"], tmp_path, code=4, says=[steps[0], "bytes, not"], working=True)
 
 
-@pytest.mark.parametrize(
-    ("other", "says"),
+@each(
+    "other, says",
     [
         (model_file(d_model=8), "model.d_model=8, but a has 16"),
         (model_file(activation=Activation.gelu), "model.activation=gelu, but a has relu"),
         (model_file(joint=False), "its target vocabulary has SHA-256"),
     ],
-    ids=["shape", "config", "vocabulary"],
 )
 def test_models_without_a_mean_are_named_and_nothing_is_written(folder: Path, other: ModelFile, says: str) -> None:
     (folder / "b").write_bytes(packed(other))

@@ -20,6 +20,7 @@ import pytest
 
 from tests.golden.make import FOLDER
 from tests.support.contract import error_line, refused, run, signed, tree, untouched
+from tests.support.each import each
 from tests.support.forked import PROGRAM, Forked, Ran, environment
 from tests.toy.run import sentences
 from transformer_cli.models.file import read_model
@@ -50,9 +51,7 @@ def started(folder: Path, *arguments: str, **options: Any) -> Iterator[Forked]:
             process.kill()
 
 
-@pytest.mark.parametrize(
-    ("stdin", "n_lines"), [(b"", 0), (b"\n", 1), (b"a b", 1), (b"\xff\xe2\x80\xa8\x0b\x85\n\r\n\x00", 3)], ids=repr
-)
+@each("stdin, n_lines", [(b"", 0), (b"\n", 1), (b"a b", 1), (b"\xff\xe2\x80\xa8\x0b\x85\n\r\n\x00", 3)])
 def test_D1_the_command_gives_a_line_for_a_line(folder: Path, stdin: bytes, n_lines: int) -> None:
     ran = run(TRANSLATE, folder, stdin=stdin)
     assert ran.code == 0, ran.err
@@ -71,8 +70,8 @@ def test_D4_strict_names_the_line_on_either_input(folder: Path) -> None:
     assert ran.err.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("to", ["stdin", "--input"])
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+@each("to", ["stdin", "--input"])
+@each("encoding", ["utf-16", "utf-16-le", "utf-32"])
 def test_C6_a_text_in_another_unicode_encoding_is_named_and_nothing_is_translated(
     folder: Path, encoding: str, to: str
 ) -> None:
@@ -343,9 +342,9 @@ def test_D18_a_model_and_a_tokenizer_that_disagree_are_refused_with_both_hashes(
     refused(TRANSLATE, folder, code=4, says=says, stdin=b"a\n")
 
 
-@pytest.mark.parametrize("command", [TRANSLATE, EVALUATE], ids=["translate", "evaluate"])
-@pytest.mark.parametrize(
-    ("content", "says"),
+@each("command", [TRANSLATE, EVALUATE])
+@each(
+    "content, says",
     [
         (None, "no such file"),
         (b"", "cut short or not a safetensors file"),
@@ -356,12 +355,11 @@ def test_D18_a_model_and_a_tokenizer_that_disagree_are_refused_with_both_hashes(
         (MODEL[:500], "cut short"),
         (MODEL + b"x", "damaged"),
     ],
-    ids=["missing", "empty", "zip", "pickle", "foreign", "half", "header", "longer"],
 )
 def test_D19_a_model_that_is_not_whole_is_named(
     folder: Path, command: list[str], content: bytes | None, says: str
 ) -> None:
-    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").unlink(missing_ok=True)
     if content is not None:
         (folder / "model.safetensors").write_bytes(content)
     refused(command, folder, code=4, says=["model.safetensors: ", says], stdin=b"a\n")
@@ -385,8 +383,8 @@ def test_D20_texts_of_different_length_get_no_score(folder: Path) -> None:
 # ---- Prefixes, terms and what a program reads
 
 
-@pytest.mark.parametrize(
-    ("prefix", "stdin", "says"),
+@each(
+    "prefix, stdin, says",
     [
         (b"a\n", b"a b\nc d\n", "prefixes: has 1 lines, standard input 2, so nothing is translated"),
         (b"a\n\nb\n", b"a b\nc d\n", "prefixes: has 3 lines, standard input 2, so nothing is translated"),
@@ -396,11 +394,11 @@ def test_D20_texts_of_different_length_get_no_score(folder: Path) -> None:
         (b"a\n\xff\n", b"a b\nc d\n", "prefixes:2: "),
         (None, b"a b\n", "prefixes: no such file. Check --prefix"),
     ],
-    ids=["fewer", "more", "too long", "blank line", "no piece", "no text", "missing"],
 )
 def test_a_prefix_that_cannot_begin_its_line_is_named_before_anything_is_translated(
     folder: Path, prefix: bytes | None, stdin: bytes, says: str
 ) -> None:
+    (folder / "prefixes").unlink(missing_ok=True)
     if prefix is not None:
         (folder / "prefixes").write_bytes(prefix)
     command = [*TRANSLATE, "--prefix", "prefixes"]
@@ -408,15 +406,14 @@ def test_a_prefix_that_cannot_begin_its_line_is_named_before_anything_is_transla
     refused([*command, "--output", "out"], folder, code=3, says=[says], stdin=stdin)
 
 
-@pytest.mark.parametrize(
-    ("limits", "may_have", "key"),
+@each(
+    "limits, may_have, key",
     [
         ([], 52, "decode.max_extra_length"),
         (["decode.max_length=54"], 52, "decode.max_extra_length"),
         (["decode.max_length=53"], 52, "decode.max_length"),
         (["decode.max_length=1"], 0, "decode.max_length"),
     ],
-    ids=["extra", "extra of both", "length", "no room"],
 )
 def test_a_prefix_that_is_too_long_is_told_what_limits_it(
     folder: Path, limits: list[str], may_have: int, key: str
@@ -444,17 +441,17 @@ def test_a_translation_begins_with_its_prefix(folder: Path) -> None:
     assert [forced[n] for n in (1, 3, 4)] == [plain[n] for n in (1, 3, 4)]
 
 
-@pytest.mark.parametrize(
-    ("terms", "says"),
+@each(
+    "terms, says",
     [
         (b"a\tb\nno tab\n", "terms:2: 0 tabs in 'no tab'"),
         (b"a\t\n", "terms:1: no target phrase in 'a\\t'"),
         ("a\tb\nb\t☃\n".encode(), "terms:2: '☃' cannot be written with the pieces of this model"),
         (None, "terms: no such file. Check --terms"),
     ],
-    ids=["no tab", "no target", "no piece", "missing"],
 )
 def test_a_line_of_a_terminology_that_is_wrong_is_named(folder: Path, terms: bytes | None, says: str) -> None:
+    (folder / "terms").unlink(missing_ok=True)
     if terms is not None:
         (folder / "terms").write_bytes(terms)
     refused([*BEAM, "--terms", "terms"], folder, code=3, says=[says], stdin=b"a\n")
