@@ -9,10 +9,12 @@ from tests.addons.serving.test_serve_apis import multipart
 from tests.addons.serving.toy_server import running, stand_in_server
 from tests.golden.make import FOLDER
 from tests.support.contract import refused, run
+from tests.support.each import each
 from transformer_cli.addons.documents.formats import format_of_file
 from transformer_cli.addons.interop.registries import EXPORTERS, IMPORTERS
 from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS
 from transformer_cli.config.shared import ENGINES
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
 from transformer_cli.plugins import load_plugins
 from transformer_cli.registry import Registry
@@ -143,6 +145,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # ---- Documents
+
+
+@each(
+    "endings, says",
+    [
+        ("('.properties', '.md')", ["files that end in .md are of the format `markdown`", "--format"]),
+        ("('properties',)", ["endings=('properties',): give a tuple in small letters"]),
+        ("('.Properties',)", ["endings=('.Properties',): give a tuple in small letters"]),
+        ("'.properties'", ["endings='.properties': give a tuple"]),
+    ],
+)
+def test_a_format_has_endings_that_find_it_and_no_other(endings: str, says: list[str]) -> None:
+    program = PROPERTIES.replace("('.properties',)", endings).replace('(".properties",)', endings)
+    with pytest.raises(ConfigError) as raised:
+        exec(program, {"__name__": "format_of_properties"})
+    assert all(text in str(raised.value) for text in says), raised.value
 
 
 def test_a_plugin_adds_a_format_of_documents(folder: Path) -> None:

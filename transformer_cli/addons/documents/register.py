@@ -4,8 +4,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from transformer_cli.addons.documents.formats import Format, Parse
+from transformer_cli.addons.documents.formats import Format, Parse, formats
 from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import place_of
+
+_ENDING = re.compile(r"\.[^.\sA-Z]+")
 
 
 class _Registered(Format):
@@ -18,11 +22,26 @@ class _Registered(Format):
 def document_format(
     name: str, *, endings: tuple[str, ...] = (), encoding: str = "", is_bilingual: bool = False
 ) -> Callable[[Parse], Parse]:
-    """Decorate the function that reads a document with the name that --format has for it; see Format."""
+    """Decorate the function that reads a document with the name that --format has for it; see Format.
+
+    Raises ConfigError for an ending that is none, or that files of another format have.
+    """
     pattern = re.compile(encoding, re.IGNORECASE | re.MULTILINE) if encoding else None
 
     def add(parse: Parse) -> Parse:
+        _check_endings(endings, place_of(parse))
         DOCUMENT_FORMATS.register(name)(_Registered(name, parse, endings, pattern, is_bilingual))
         return parse
 
     return add
+
+
+def _check_endings(endings: object, place: str) -> None:
+    if not isinstance(endings, tuple) or not all(isinstance(one, str) and _ENDING.fullmatch(one) for one in endings):
+        raise ConfigError(f"{place}: endings={endings!r:.80}: give a tuple in small letters, as ('.srt',)")
+    for name, one in formats().items():
+        if taken := sorted({*endings} & {*one.endings}):
+            raise ConfigError(
+                f"{place}: files that end in {taken[0]} are of the format `{name}`. Leave that ending out of endings=,"
+                " and name the format by --format"
+            )
