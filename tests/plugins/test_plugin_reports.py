@@ -74,6 +74,15 @@ def test_a_report_of_a_plugin_is_printed_behind_the_scores_and_is_in_the_json(fo
     assert ran.out.endswith(f"\n{sum(found['words'])} words, seed 7\n".encode())
 
 
+def test_no_report_takes_the_place_of_what_the_json_has_already(folder: Path) -> None:
+    as_json = run([*SCORE, "--json"], folder)
+    for key in [*json.loads(as_json.out), "sentence_scores", "parts", "missing"]:
+        (folder / "lengths_report.py").write_text(LENGTHS.replace('"lengths"', f'"{key}"'), encoding="utf-8")
+        asked = [*SCORE, "--plugin", "lengths_report", "--report", key]
+        refused(asked, folder, code=2, says=["lengths_report", f"has a key `{key}`", "another name"])
+        sys.modules.pop("lengths_report", None)
+
+
 def test_several_reports_are_asked_for_and_one_has_a_flag_of_its_own(folder: Path) -> None:
     asked = [*SCORE, "--plugin", "lengths_report", "robustness_lines=1", "--json"]
     both = run([*asked, "--report", "lengths", "--report", "robustness"], folder)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.registry import Registry, check_callable, guarded
+from transformer_cli.errors import ConfigError
+from transformer_cli.registry import Registry, check_callable, guarded, place_of
 
 if TYPE_CHECKING:
     from transformer_cli.decoding.translator import Translator
@@ -47,7 +48,16 @@ class ExtraReport(Protocol):
 Measure = Callable[[ReportRequest], ExtraReport | None]
 
 
+# Keys of the JSON of `tfm evaluate` beside which a report stands under its name.
+_TAKEN = {"model", "test_set", "lines", "hypotheses", "search", "model_sha256", "sentence_scores", "missing"}
+_TAKEN |= {"statistics", "parts", "scores"}
+
+
 def _adopted(name: str, entry: Any) -> Measure:
+    if name in _TAKEN:
+        raise ConfigError(
+            f"{place_of(entry)}: the JSON of tfm evaluate has a key `{name}`. Give the report another name"
+        )
     check_callable(entry, what="an extra report", arguments="request")
     return guarded(entry, _fault)
 
