@@ -38,14 +38,6 @@ from transformer_cli.training.initialisation import (
 from transformer_cli.training.trainer import Trainer
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """A model to begin with, of another seed than the runs have."""
-    path = tmp_path / "source.safetensors"
-    path.write_bytes(packed(model_file(seed=5, norm=MODEL.norm)))
-    return path
-
-
 def config(
     source: Path, *, freeze: tuple[str, ...] = (), init: dict[str, Any] | None = None, **train: Any
 ) -> TrainConfig:

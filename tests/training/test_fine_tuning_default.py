@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.each import each
-from tests.toy.run import CPU, MODEL, metrics, model_file, packed, prepared, run, run_until
+from tests.toy.run import CPU, MODEL, metrics, prepared, run, run_until
 from tests.toy.run import config as toy_config
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import InitConfig, LoraConfig, ScheduleConfig, TrainConfig
@@ -61,13 +61,6 @@ def begun(source: Path, **changes: Any) -> TrainConfig:
     plain = toy_config(max_steps=6, eval_every=3, average_last=1)
     schedule = ScheduleConfig(name="inverse_sqrt", lr="auto", warmup_steps="auto")
     return replace(plain, init=InitConfig(from_=str(source)), schedule=schedule, **changes)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "source.safetensors"
-    path.write_bytes(packed(model_file(seed=5, norm=MODEL.norm)))
-    return path
 
 
 @each("width, rank, rate", [(128, 0, 1e-3), (512, 0, 2.5e-4), (1024, 0, 1.3e-4), (128, 8, 1e-2), (512, 4, 2.5e-3)])

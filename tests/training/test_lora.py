@@ -10,7 +10,7 @@ import torch
 
 from tests.conftest import slow
 from tests.toy import run as toy_run
-from tests.toy.run import CPU, MODEL, model_file, packed, tokenizers
+from tests.toy.run import CPU, MODEL, model_file, tokenizers
 from transformer_cli.config.model import Activation
 from transformer_cli.config.train import InitConfig, LoraConfig, TrainConfig
 from transformer_cli.errors import ConfigError
@@ -34,9 +34,7 @@ RANK = 3
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    path = tmp_path / "source.safetensors"
-    path.write_bytes(packed(model_file(seed=5, norm=MODEL.norm, activation=Activation.swiglu)))
-    return path
+    return toy_run.written_model(tmp_path, name="source", seed=5, norm=MODEL.norm, activation=Activation.swiglu)
 
 
 def config(

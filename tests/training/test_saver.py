@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.toy.run import CPU, config, metrics, run, sha256
+from tests.toy.run import CPU, assert_same_run, config, metrics, run
 from tests.training.test_checkpoints import checkpoint
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizers
@@ -99,9 +99,8 @@ def no_space(descriptor: int) -> None:
 
 
 def test_B1_a_failed_save_is_told_and_the_next_one_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, unbroken: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(tmp_path / "unbroken")
     fill_disk(monkeypatch, (4, 6))
     run(tmp_path / "full")
     logged = [message for message in caplog.messages if "is not saved" in message]
@@ -110,24 +109,22 @@ def test_B1_a_failed_save_is_told_and_the_next_one_is_tried(
         "step 6 is not saved (failure 2 of 3 in a row)",
     ]
     assert all("bytes (" in message and "are free): No space left on device" in message for message in logged)
-    assert CheckpointStore(tmp_path / "full").steps() == CheckpointStore(tmp_path / "unbroken").steps()
+    assert CheckpointStore(tmp_path / "full").steps() == CheckpointStore(unbroken).steps()
     assert [e for e in metrics(tmp_path / "full") if e["kind"] == "train"] == [
-        e for e in metrics(tmp_path / "unbroken") if e["kind"] == "train"
+        e for e in metrics(unbroken) if e["kind"] == "train"
     ]
 
 
 def test_B1_the_third_failure_in_a_row_ends_the_run_and_what_was_saved_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, unbroken: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path / "unbroken")
     with monkeypatch.context() as patch:
         fill_disk(patch, (4, 6, 8))
         with pytest.raises(EnvironmentFault, match=r"step-00000008: cannot save [0-9,]+ bytes \([0-9,]+ are free\)"):
             run(tmp_path / "full")
     assert CheckpointStore(tmp_path / "full").steps() == [2]
     run(tmp_path / "full")  # room again
-    assert metrics(tmp_path / "full") == metrics(tmp_path / "unbroken")
-    assert sha256(tmp_path / "full/model.safetensors") == sha256(tmp_path / "unbroken/model.safetensors")
+    assert_same_run(tmp_path / "full", unbroken)
 
 
 def test_B5_a_failed_last_save_is_never_reported_as_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,13 +32,6 @@ from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import Validator
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("unbroken")
-    run(folder)
-    return folder
-
-
 def send(signum: int) -> None:
     os.kill(os.getpid(), signum)
 

@@ -63,13 +63,6 @@ def score_as(monkeypatch: pytest.MonkeyPatch, *ranks: float) -> None:
 # Resuming
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("unbroken")
-    run(folder)
-    return folder
-
-
 @pytest.mark.parametrize("stopped_before", [1, *map(slow, (2, 3, 6)), 7, slow(10), 12])
 def test_A16_a_resumed_run_is_the_same_run_to_the_last_bit(tmp_path: Path, unbroken: Path, stopped_before: int) -> None:
     run_until(stopped_before, tmp_path)
