@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +88,6 @@ def prepared_folders(config: DataConfig) -> list[Path]:
     return sorted((Path(config.cache) / config.name).glob("prepared-*"))
 
 
-@pytest.mark.parametrize(("vocab_size", "n_bytes"), [(65_535, 2), (65_536, 2), (65_537, 4), (131_072, 4)])
-def test_the_highest_id_of_a_vocabulary_is_kept_and_in_as_few_bytes_as_hold_it(
-    tmp_path: Path, vocab_size: int, n_bytes: int
-) -> None:
-    sizes = {"source_vocab_size": vocab_size, "target_vocab_size": vocab_size}
-    with cache.CorpusWriter(tmp_path, **sizes) as writer:
-        for ids in ([0, vocab_size - 1], [vocab_size - 1]):
-            one_sentence = np.array(ids), np.array([len(ids)])
-            writer.write(one_sentence, one_sentence)
-    corpus = cache.EncodedCorpus.open(tmp_path, **sizes)
-    assert ids_of(corpus) == ([[0, vocab_size - 1], [vocab_size - 1]],) * 2
-    assert (tmp_path / "source.ids").stat().st_size == 3 * n_bytes
-
-
 def test_sentences_that_are_picked_can_be_picked_from_again() -> None:
     corpus = cache.EncodedCorpus.of([[5, 6, 2], [7, 2], [2], [8, 9, 10, 2]], [[1, 2], [2], [3, 4, 2], [5, 2]])
     picked = corpus.pick(np.array([3, 0, 2]))
@@ -152,16 +139,16 @@ def test_every_training_pair_is_there_in_order_and_ends_with_eos(config: DataCon
     assert (prepared.test.sources, prepared.test.targets) == (SOURCES[3:5], TARGETS[3:5])
 
 
-def test_a_big_vocabulary_takes_four_bytes_an_id(tmp_path: Path) -> None:
-    ids = [[0, 65_535, 65_536, 3], [999_999, 3]]
-    with cache.CorpusWriter(tmp_path, source_vocab_size=65_536, target_vocab_size=1_000_000) as writer:
+def test_the_highest_id_of_a_vocabulary_is_kept_and_in_as_few_bytes_as_hold_it(tmp_path: Path) -> None:
+    ids, sizes = [[0, 65_535, 65_536, 3], [65_536, 3]], {"source_vocab_size": 65_536, "target_vocab_size": 65_537}
+    with cache.CorpusWriter(tmp_path, **sizes) as writer:
         append(writer, [[65_535, 3]] * 2, ids)
         nothing = np.empty(0, np.int64)
         writer.write((nothing, nothing), (nothing, nothing))
         append(writer, [[7]], [[8]])
-    corpus = cache.EncodedCorpus.open(tmp_path, source_vocab_size=65_536, target_vocab_size=1_000_000)
+    corpus = cache.EncodedCorpus.open(tmp_path, **sizes)
     assert ids_of(corpus) == ([[65_535, 3], [65_535, 3], [7]], [*ids, [8]])
-    assert (corpus.source_ids.itemsize, corpus.target_ids.itemsize) == (2, 4)
+    assert [(tmp_path / f"{side}.ids").stat().st_size for side in ("source", "target")] == [5 * 2, 7 * 4]
 
 
 def test_an_unknown_builtin_corpus_is_corrected_before_any_work(config: DataConfig) -> None:
@@ -321,7 +308,7 @@ def test_a_weight_that_acts_on_a_tenth_of_a_corpus_or_less_is_a_warning(
         assert (f"corpus 2 acts on {n_new} of its 40 pairs" in caplog.text) == is_warned
 
 
-@pytest.mark.parametrize("weights", [[1.0], [1.0, 2.0, 3.0]])
+@each("weights", [[1.0], [1.0, 2.0, 3.0]])
 def test_weights_are_as_many_as_the_corpora(config: DataConfig, weights: list[float]) -> None:
     twice = replace(config, train=["train.en", "train.fr", "train.en", "train.fr"], weights=weights)
     with pytest.raises(
@@ -355,20 +342,14 @@ def test_two_builds_are_equal_byte_for_byte(config: DataConfig, tmp_path: Path) 
     assert sorted(files(config)) == FILES
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"max_length": 50},
-        {"max_ratio": 5.0},
-        {"drop_duplicates": False},
-        {"tokenizer": TokenizerConfig(vocab_size=59)},
-        {"test": None},
-    ],
-)
-def test_another_option_is_another_folder(config: DataConfig, options: dict[str, Any]) -> None:
+def test_another_option_is_another_folder(config: DataConfig) -> None:
+    others = {"max_length": 50, "max_ratio": 5.0, "drop_duplicates": False, "test": None, "seed": 2}
+    for name, value in {"tokenizer": TokenizerConfig(vocab_size=59), **others}.items():
+        before = prepared_folders(config)
+        prepare(replace(config, **{name: value}))
+        assert len(prepared_folders(config)) == len(before) + 1, name
     prepare(config)
-    prepare(replace(config, **options))
-    assert len(prepared_folders(config)) == 2
+    assert len(prepared_folders(config)) == 7
 
 
 def test_languages_that_change_nothing_keep_the_folder_and_a_swapped_corpus_has_its_own(config: DataConfig) -> None:
@@ -386,13 +367,7 @@ def test_columns_that_no_table_is_named_for_are_refused(config: DataConfig) -> N
         prepare(replace(config, columns=[0, 1]))
 
 
-def test_another_seed_is_another_folder(config: DataConfig) -> None:
-    prepare(config)
-    prepare(replace(config, seed=2))
-    assert len(prepared_folders(config)) == 2
-
-
-@pytest.mark.parametrize("name", ["train.en", "train.fr", "dev.en", "dev.fr", "test.en", "test.fr"])
+@each("name", ["train.en", "train.fr", "dev.en", "dev.fr", "test.en", "test.fr"])
 def test_another_text_has_another_fingerprint(config: DataConfig, tmp_path: Path, name: str) -> None:
     before = prepare(config).fingerprint
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes().replace(b".", b"!", 1))
@@ -410,13 +385,13 @@ def test_the_same_text_in_other_files_has_the_same_fingerprint(config: DataConfi
 # ---- Whole or absent
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("damage", ["cut", "flipped", "missing"])
+@each("name, damage", product(FILES, ["cut", "flipped", "missing"]))
 def test_C20_a_damaged_file_is_found_and_everything_built_again(
     config: DataConfig, caplog: pytest.LogCaptureFixture, name: str, damage: str
 ) -> None:
     first = prepare(config)
     whole = files(config)
+    caplog.clear()
     path = prepared_folders(config)[0] / name
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -718,9 +693,7 @@ def test_a_changed_cache_of_the_same_size_is_found_by_its_times_or_by_verifying(
 real_stamp = hashes._stamp
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"\xff", b"[]", b"{", b'{"a": 1}', b'{"a": [["x"], 5]}', b"[" * 100_000], ids=repr
-)
+@each("damage", [b"", b"\xff", b"[]", b"{", b'{"a": 1}', b'{"a": [["x"], 5]}', b"[" * 100_000])
 def test_damaged_notes_of_hashes_are_written_anew(config: DataConfig, hashed: list[str], damage: bytes) -> None:
     whole = prepare(config).fingerprint
     notes = Path(config.cache) / config.name / hashes.RECORDS
@@ -813,19 +786,8 @@ def test_sides_that_are_not_in_their_declared_languages_are_warned_of(config: Da
 
 
 def test_bidirectional_training_text_is_the_pairs_and_the_pairs_exchanged(config: DataConfig) -> None:
-    one, both = prepare(config).train, prepare(replace(config, bidirectional=True)).train
-
-    def sentences(ids: Any, offsets: Any) -> list[tuple[int, ...]]:
-        return [tuple(part.tolist()) for part in np.split(ids, offsets[1:-1])]
-
-    sources, targets = (
-        sentences(one.source_ids, one.source_offsets),
-        sentences(one.target_ids, one.target_offsets),
-    )
-    found = zip(
-        sentences(both.source_ids, both.source_offsets), sentences(both.target_ids, both.target_offsets), strict=True
-    )
-    assert sorted(found) == sorted([*zip(sources, targets, strict=True), *zip(targets, sources, strict=True)])
+    one, both = (ids_of(prepare(replace(config, bidirectional=value)).train) for value in (False, True))
+    assert sorted(zip(*both, strict=True)) == sorted([*zip(*one, strict=True), *zip(*one[::-1], strict=True)])
 
 
 @each(
