@@ -16,7 +16,7 @@ from tests.toy.run import CPU, tokenizers
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.model import Tying
-from transformer_cli.config.train import Compile, Sharding, TrainConfig
+from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import ConfigError, EnvironmentFault
@@ -95,13 +95,6 @@ def test_a_layer_that_every_batch_skips_has_a_gradient_of_zero(activation_checkp
         assert parameter.grad is not None
         assert not (parameter.grad.any() and ".layers." in name), name
     assert one.model.source_embedding.weight.grad.any()
-
-
-def test_shards_refuse_layer_drop() -> None:
-    with pytest.raises(
-        ConfigError, match=r"^model\.layer_drop=0\.2: needs the whole model, which train\.sharding=full"
-    ):
-        toy_run.config(model=replace(DEEP, layer_drop=0.2), sharding=Sharding.full)
 
 
 # ---- Word dropout

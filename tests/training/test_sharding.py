@@ -1,11 +1,13 @@
 """Ranks that hold a part of the model each: the losses of one rank, and checkpoints as any others."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.toy.run import CPU, config, tokenizers
+from tests.support.each import each
+from tests.toy.run import CPU, MODEL, config, tokenizers
 from tests.training.test_ranks import codes, scenarios, the_line
 from transformer_cli.config.train import Sharding
 from transformer_cli.errors import ConfigError
@@ -24,10 +26,11 @@ def test_shards_need_several_ranks() -> None:
         make_trainer(config(sharding=Sharding.full), tokenizers(), CPU, Ranks(StopRequest()))
 
 
-@pytest.mark.parametrize(
-    ("what", "settings"),
+@each(
+    "what, settings",
     [
         (r"train\.ema=0\.99", {"ema": 0.99}),
+        (r"model\.layer_drop=0\.2", {"model": replace(MODEL, layer_drop=0.2)}),
         (r"train\.max_tokens_per_microbatch=auto", {"max_tokens_per_microbatch": "auto"}),
     ],
 )
