@@ -213,10 +213,7 @@ def toy_with(*results: tuple[str, bool, float, float], translations: list[str] |
         ([("TER", False, -1.5, 0.01)], "new is better than old by TER (-1.50)."),
         ([("TER", False, 1.5, 0.01)], "new is worse than old by TER (+1.50)."),
         ([("COMET", True, 0.0041, 0.01)], "new is better than old by COMET (+0.0041)."),
-        (
-            [("BLEU", True, 1.5, 0.06)],
-            "No difference between new and old is shown by BLEU: chance may explain it.",
-        ),
+        ([("BLEU", True, 1.5, 0.06)], "No difference between new and old is shown by BLEU: chance may explain it."),
         (
             [("BLEU", True, 1.5, 0.01), ("TER", False, 2.0, 0.01), ("chrF2", True, 0.2, 0.3)],
             "new is better than old by BLEU (+1.50) but is worse than old by TER (+2.00); no difference is shown by"

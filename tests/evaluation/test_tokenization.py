@@ -95,8 +95,7 @@ def test_a_language_has_sacrebleus_tokenizer_however_its_code_is_written(codes: 
 
 
 @pytest.mark.parametrize(
-    ("language", "options"),
-    [("zh-CN", ["--tokenize", "zh", *ASIAN]), ("fr", ["--language-pair", "en-fr"])],
+    ("language", "options"), [("zh-CN", ["--tokenize", "zh", *ASIAN]), ("fr", ["--language-pair", "en-fr"])]
 )
 def test_scores_of_a_language_equal_sacrebleus_own_command(language: str, options: list[str], tmp_path: Path) -> None:
     hypotheses, references = TEXT[language[:2]]

@@ -614,10 +614,7 @@ def test_scores_of_real_lines_are_those_of_forced_decoding(
     options: dict[str, Any], trained: Callable[..., Translator], shared_data: Path, figures: Figures
 ) -> None:
     gaps = score_gaps(trained(**options), real_lines(shared_data, 500))
-    figures(
-        f"forced decoding, {options.get('search', 'beam')}",
-        f"{len(gaps):,} scores, gap at most {max(gaps):.1e}",
-    )
+    figures(f"forced decoding, {options.get('search', 'beam')}", f"{len(gaps):,} scores, gap at most {max(gaps):.1e}")
     assert max(gaps) < 1e-5
 
 

@@ -302,10 +302,7 @@ def test_a_classifier_begins_with_narrow_embeddings_and_their_projection() -> No
     assert not any("project_out" in name for name in taken)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "trained"),
-    [("embeddings", []), ("output", ["weight", "project_in.weight"])],
-)
+@pytest.mark.parametrize(("pattern", "trained"), [("embeddings", []), ("output", ["weight", "project_in.weight"])])
 def test_projections_are_frozen_with_what_they_belong_to(pattern: str, trained: list[str]) -> None:
     config = replace(toy_run.config(), init=InitConfig(from_="x", freeze=[pattern]))
     names = ["weight", "project_in.weight", "project_out.weight"]

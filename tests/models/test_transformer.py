@@ -238,10 +238,7 @@ def counted_by_hand(vocabulary: int, d_model: int, d_ff: int, n_layers: int) -> 
 # The "about 37000 tokens" of section 5.1 make it 63.1 and 214.2.
 @pytest.mark.parametrize(
     ("changes", "d_model", "d_ff", "millions"),
-    [
-        ({}, 512, 2048, 63.1),
-        ({"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3}, 1024, 4096, 214.2),
-    ],
+    [({}, 512, 2048, 63.1), ({"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3}, 1024, 4096, 214.2)],
     ids=["base", "big"],
 )
 def test_base_and_big_have_the_parameters_of_the_paper(

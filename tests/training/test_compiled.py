@@ -409,10 +409,7 @@ def test_a_batch_too_large_for_the_memory_is_not_the_compilers_fault(monkeypatch
 
 @pytest.mark.parametrize(
     ("compile", "changes", "reason"),
-    [
-        (Compile.default, {"attention_dropout": 0.1}, r"model\.attention_dropout=0\.1"),
-        (Compile.graphs, {}, "a CPU"),
-    ],
+    [(Compile.default, {"attention_dropout": 0.1}, r"model\.attention_dropout=0\.1"), (Compile.graphs, {}, "a CPU")],
 )
 def test_what_does_not_go_together_is_refused(compile: Compile, changes: dict[str, float], reason: str) -> None:
     wanted = rf"train\.compile={compile.name}: does not go with {reason}\. Set train\.compile=none"

@@ -138,11 +138,7 @@ def test_cuda_that_cannot_be_used_is_one_line_with_what_works(
 @pytest.mark.parametrize(("machine_has", "says"), [({"nvidia_smi": True}, "built without CUDA"), *FAULTS[2:]])
 @pytest.mark.parametrize("mps", [False, True])
 def test_auto_says_once_why_a_gpu_that_is_there_is_not_used(
-    machine: Callable[..., Any],
-    machine_has: dict[str, Any],
-    says: str,
-    mps: bool,
-    caplog: pytest.LogCaptureFixture,
+    machine: Callable[..., Any], machine_has: dict[str, Any], says: str, mps: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine(**machine_has, mps=mps)
     with caplog.at_level(logging.WARNING):

@@ -214,10 +214,7 @@ def _mounts() -> bool:
 
 
 @pytest.mark.skipif(not _mounts(), reason="no file system may be mounted here (unshare -rm)")
-@pytest.mark.parametrize(
-    "n_rooms",
-    [slow(2), pytest.param(60, marks=pytest.mark.nightly)],
-)
+@pytest.mark.parametrize("n_rooms", [slow(2), pytest.param(60, marks=pytest.mark.nightly)])
 def test_B1_a_disk_that_is_really_full_loses_nothing(tmp_path: Path, figures: Figures, n_rooms: int) -> None:
     sizes = [30_000 + 600_000 * n // (n_rooms - 1) for n in range(n_rooms)]
     (tmp_path / "disk").mkdir()

@@ -152,8 +152,7 @@ def _report_kills(result: dict[str, Any], figures: Figures, name: str) -> None:
     )
     n_good = result["kills"] - len(result["problems"])
     figures(
-        name,
-        f"{n_good:,} of {result['kills']:,} kills: {unusable} unusable, {lost} saves lost, {diverged} diverged",
+        name, f"{n_good:,} of {result['kills']:,} kills: {unusable} unusable, {lost} saves lost, {diverged} diverged"
     )
     shares = ", ".join(f"{what} {n:,}" for what, n in sorted(result["phases"].items(), key=lambda item: -item[1]))
     figures(f"{name}, by what the run was doing", shares)

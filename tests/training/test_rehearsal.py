@@ -169,10 +169,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    slow_but(OPTIONS, "bf16, checkpointing"),
-)
+@pytest.mark.parametrize("name", slow_but(OPTIONS, "bf16, checkpointing"))
 def test_an_update_does_not_wait_for_the_device(name: str) -> None:
     run = training(config_of(**OPTIONS[name]))
     for _ in range(2):

@@ -33,9 +33,7 @@ def resumed(points: list[tuple[int, str, str]], n_steps: int) -> dict[str, Any]:
     long = (*LONG, f"train.max_steps={n_steps}")
     subjects = {
         precision: trials.training(
-            Path.cwd() / precision,
-            (*long, f"train.precision={precision}"),
-            prepare=_report_batches,
+            Path.cwd() / precision, (*long, f"train.precision={precision}"), prepare=_report_batches
         )
         for precision in sorted({precision for _, precision, _ in points})
     }

@@ -521,9 +521,7 @@ def test_B3_a_full_disk_under_the_log_file_is_told_once_and_training_goes_on(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_dev_pairs_too_long_for_training_are_left_out_of_dev_nll_and_counted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_dev_pairs_too_long_for_training_are_left_out_of_dev_nll_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     text = prepared().dev
     with caplog.at_level(logging.WARNING, logger="tfm"):
         corpus = validation.encode_pairs(text, tokenizers(), max_length=5)

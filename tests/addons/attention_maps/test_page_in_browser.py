@@ -176,11 +176,7 @@ def test_hostile_tokens_are_shown_as_they_are(reader: Reader) -> None:
 def test_every_weight_of_at_least_a_hundredth_has_a_line(reader: Reader) -> None:
     maps = toy_maps(words(6), words(5))
     reader.open(maps)
-    for kind, weights in [
-        ("encoder", maps.encoder_YHSS),
-        ("decoder", maps.decoder_YHTT),
-        ("cross", maps.cross_YHTS),
-    ]:
+    for kind, weights in [("encoder", maps.encoder_YHSS), ("decoder", maps.decoder_YHTT), ("cross", maps.cross_YHTS)]:
         reader.choose("kind", kind)
         for layer in range(2):
             reader.choose("layer", layer)

@@ -130,8 +130,7 @@ def file_of(name: str, **changes: Any) -> ModelFile:
 
 
 @pytest.mark.parametrize(
-    ("name", "stacks"),
-    [("transformer", ["encoder", "decoder"]), ("classifier", ["encoder"]), ("decoder", ["decoder"])],
+    ("name", "stacks"), [("transformer", ["encoder", "decoder"]), ("classifier", ["encoder"]), ("decoder", ["decoder"])]
 )
 def test_learned_positions_are_the_tables_of_the_model_file(tmp_path: Path, name: str, stacks: list[str]) -> None:
     file = file_of(name, positions=Positions.learned, max_positions=9)

@@ -85,10 +85,7 @@ def command(folder: Path, references: Sequence[str], *options: str, seed: str = 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("references", "seed"),
-    [(["r0.en"], "12345"), (["r0.en", "r1.en", "r2.en"], "7")],
-)
+@pytest.mark.parametrize(("references", "seed"), [(["r0.en"], "12345"), (["r0.en", "r1.en", "r2.en"], "7")])
 def test_p_values_and_intervals_are_those_of_sacrebleus_command(folder: Path, references: list[str], seed: str) -> None:
     """TER counts thirds of words with three references, which have another way through the sums."""
     given = [option for name in references for option in ("--reference", name)]

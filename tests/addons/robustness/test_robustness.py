@@ -18,13 +18,7 @@ from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import sentences
 from transformer_cli.addons.augmentation.noise import TYPO_SHARE, with_typos
-from transformer_cli.addons.robustness.perturbations import (
-    EMOJI,
-    PERTURBATIONS,
-    PLACEHOLDERS,
-    URLS,
-    perturbed,
-)
+from transformer_cli.addons.robustness.perturbations import EMOJI, PERTURBATIONS, PLACEHOLDERS, URLS, perturbed
 from transformer_cli.addons.robustness.robustness import (
     VERSION,
     PerturbationFigures,

@@ -19,15 +19,7 @@ from pathlib import Path
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from tests.addons.serving.served import (
-    BROKEN,
-    SLOW,
-    TESTED_ENGINE,
-    Served,
-    read_answer,
-    serving,
-    until,
-)
+from tests.addons.serving.served import BROKEN, SLOW, TESTED_ENGINE, Served, read_answer, serving, until
 from tests.conftest import ROOT, slow
 from tests.support.each import each
 from tests.support.forked import run
@@ -200,10 +192,7 @@ def test_a_slow_client_is_not_waited_for(served: Served) -> None:
         drops.sendall(b"GET /health HTTP/1.1\r\nX: y")
         slow_body.sendall(head + b'{"text')
         answer = read_answer(slow_body)
-        assert (answer.status, answer.json) == (
-            408,
-            {"error": "no complete body within limits.receive_seconds=0.3"},
-        )
+        assert (answer.status, answer.json) == (408, {"error": "no complete body within limits.receive_seconds=0.3"})
         for _ in range(30):  # a byte at a time does not help
             time.sleep(0.04)
             try:

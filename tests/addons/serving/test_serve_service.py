@@ -104,10 +104,7 @@ def test_a_prefix_is_that_of_a_text_and_not_of_each_line(service: Service) -> No
     begun = RequestOptions(prefix="in her")
     (_, second), (first,) = translated(service, *lines), translated(service, lines[0], options=begun)
     assert first.startswith("in her")
-    assert translated(service, "\n".join(["", *lines]), lines[0], options=begun) == [
-        f"\n{first}\n{second}",
-        first,
-    ]
+    assert translated(service, "\n".join(["", *lines]), lines[0], options=begun) == [f"\n{first}\n{second}", first]
 
 
 def test_texts_without_words_are_answered_as_they_are(service: Service) -> None:

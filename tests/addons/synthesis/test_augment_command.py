@@ -489,12 +489,7 @@ def tagged(folder: Path) -> Path:
 def test_a_target_language_is_chosen_where_there_are_several(tagged: Path) -> None:
     for method in ("distill", "back-translate"):
         arguments = ["augment", method, *MODEL, *GREEDY, "--output", "out", "device=cpu"]
-        refuse(
-            arguments,
-            tagged,
-            2,
-            "--tag: names none of the target languages de+fr. Choose one (tags: <2fr>, <2de>,",
-        )
+        refuse(arguments, tagged, 2, "--tag: names none of the target languages de+fr. Choose one (tags: <2fr>, <2de>,")
     assert not list(tagged.glob("out*"))
 
 
