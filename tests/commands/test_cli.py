@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.contract import WITHOUT_TORCH, process
 from tests.support.each import each
 from transformer_cli import cli
 from transformer_cli.cli import main
@@ -124,12 +125,9 @@ def test_completion_knows_commands_flags_groups_and_keys(words: list[str], expec
 
 
 def test_completion_does_not_import_torch() -> None:
-    program = "import sys; from transformer_cli.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
-    result = subprocess.run(
-        [sys.executable, "-c", program, "--complete", "train", "mod"], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0
-    assert "model=\n" in result.stdout
+    ran = process(["--complete", "train", "mod"], Path(), program=WITHOUT_TORCH)
+    assert ran.code == 0
+    assert b"model=\n" in ran.out
 
 
 NOT_FOR_TRANSLATING = {

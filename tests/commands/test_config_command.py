@@ -1,8 +1,6 @@
 """`tfm config`: where the value of a key is from, and in which keys two configs differ."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +8,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.support.contract import WITHOUT_TORCH, process
 from transformer_cli.cli import main
 from transformer_cli.completion import complete
 from transformer_cli.config.compose import load_config, to_plain, to_yaml
@@ -226,9 +225,8 @@ def test_a_config_without_a_key_does_not_differ_in_it() -> None:
 
 
 def test_config_answers_without_torch() -> None:
-    program = "import sys; from transformer_cli.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     words = ["config", "diff", str(GOLDEN / "run"), "model=big"]
-    assert subprocess.run([sys.executable, "-c", program, *words], capture_output=True, check=False).returncode == 0
+    assert process(words, ROOT, program=WITHOUT_TORCH).code == 0
 
 
 @pytest.mark.parametrize(

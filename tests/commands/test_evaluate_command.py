@@ -12,9 +12,8 @@ import pytest
 
 from tests.evaluation.test_metrics import sacrebleu_command
 from tests.golden.make import FOLDER
-from tests.support.contract import refused, run, tree, untouched
+from tests.support.contract import WITHOUT_TORCH, process, refused, run, tree, untouched
 from tests.support.each import each
-from tests.support.forked import environment
 from tests.toy.run import sentences
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Score, Translations
@@ -186,11 +185,8 @@ def test_a_file_of_translations_is_scored_as_sacrebleu_does_and_not_written(fold
 
 
 def test_scoring_a_file_loads_neither_torch_nor_a_model(folder: Path) -> None:
-    program = "import sys; from transformer_cli.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     data = ["data=files", "data.source_lang=fr", "data.target_lang=fr", "data.test=[t.fr,t.fr]"]
-    arguments = ["evaluate", "--hypotheses", "other.fr", *data]
-    done = subprocess.run([sys.executable, "-c", program, *arguments], cwd=folder, env=environment(), check=False)
-    assert done.returncode == 0
+    assert process(["evaluate", "--hypotheses", "other.fr", *data], folder, program=WITHOUT_TORCH).code == 0
 
 
 def test_a_file_is_scored_against_the_test_set_of_a_corpus(folder: Path) -> None:

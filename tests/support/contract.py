@@ -31,6 +31,8 @@ TO_DO = re.compile(
     r"|shorten|train|try|unpack|upgrade|use|wait|write)\b|--cfg|--help|tfm-crash-",
     re.IGNORECASE,
 )
+# A command line that ends with status 1 if it has imported torch.
+WITHOUT_TORCH = "import sys; from transformer_cli.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
 CAPSET_VERSION, DAC_CAPABILITIES = 0x20080522, 0b110  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.evaluation.test_metrics import noised
 from tests.golden.make import FOLDER
-from tests.support.contract import refused, run
+from tests.support.contract import WITHOUT_TORCH, process, refused, run
 from tests.support.forked import environment
 from tests.toy.run import sentences
 from transformer_cli.addons.comparison.compare_models import notes_on_tags
@@ -195,12 +195,9 @@ def test_models_and_files_are_compared_on_the_same_text(folder: Path) -> None:
 
 
 def test_files_are_compared_without_torch(folder: Path) -> None:
-    program = "import sys; from transformer_cli.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     arguments = ["compare", "a.en", "b.en", "--reference", "r0.en", "--json", *FEW]
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=folder, env=environment(), capture_output=True
-    )
-    assert ran.returncode == 0, ran.stderr
+    ran = process(arguments, folder, program=WITHOUT_TORCH)
+    assert ran.code == 0, ran.err
 
 
 @pytest.mark.parametrize(
