@@ -11,6 +11,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from tests.support.each import each
 from tests.support.judges import (
     LONGEST,
     built,
@@ -184,8 +185,8 @@ def test_weights_may_lie_in_safetensors_beside_it(tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@each(
+    "options, message",
     [
         ({"model_task": "lm"}, "model_task='lm' is not supported (only seq2seq)"),
         ({"decoder_type": "rnn"}, "decoder_type='rnn'"),

@@ -71,6 +71,17 @@ def exported(model: ModelFile, folder: Path) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def exported_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(ours(), tmp_path_factory.mktemp("marian") / "out")
+
+
+@pytest.fixture
+def folder(exported_once: Path, tmp_path: Path) -> Path:
+    """An export of its own, to be changed."""
+    return Path(shutil.copytree(exported_once, tmp_path / "out"))
+
+
 def imported(path: Path, options: ReadOptions = LANGUAGES) -> ModelFile:
     assert Marian().recognises(path)
     found = Marian().read(path, options)
@@ -407,8 +418,7 @@ def test_half_precision_and_the_older_output_matrix_are_read(tmp_path: Path) -> 
     torch.testing.assert_close(half, before.weights["own_output.weight"], atol=2e-3, rtol=1e-3)
 
 
-def test_learned_positions_are_shared_and_not_scaled(tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_learned_positions_are_shared_and_not_scaled(folder: Path) -> None:
     table = np.random.default_rng(1).normal(size=(40, 32)).astype(np.float32)
     change(folder, {"Wpos": table}, {"transformer-train-position-embeddings": True})
     model = imported(folder)
@@ -474,8 +484,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("options", "says"), REFUSED.values(), ids=REFUSED)
-def test_a_variant_that_is_not_ours_is_refused_by_name(options: dict[str, Any], says: str, tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_a_variant_that_is_not_ours_is_refused_by_name(options: dict[str, Any], says: str, folder: Path) -> None:
     change(folder, {}, options)
     with pytest.raises(CheckpointError, match=re.escape(says)) as raised:
         imported(folder)
@@ -495,8 +504,7 @@ ITEMS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("items", "says"), ITEMS.values(), ids=ITEMS)
-def test_each_item_is_used_or_refused(items: dict[str, Any], says: str, tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_each_item_is_used_or_refused(items: dict[str, Any], says: str, folder: Path) -> None:
     change(folder, items, {})
     with pytest.raises(CheckpointError, match=re.escape(says)):
         imported(folder)
@@ -699,15 +707,13 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "says"), FILES.values(), ids=FILES)
-def test_files_that_are_not_clear_are_asked_for(spoil: Callable[[Path], Any], says: str, tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_files_that_are_not_clear_are_asked_for(spoil: Callable[[Path], Any], says: str, folder: Path) -> None:
     spoil(folder)
     with pytest.raises(CheckpointError, match=re.escape(says)):
         Marian().read(folder, LANGUAGES)
 
 
-def test_languages_that_nothing_says_are_undetermined(tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_languages_that_nothing_says_are_undetermined(folder: Path) -> None:
     found = Marian().read(folder, ReadOptions(target_lang="de"))
     assert (found.source_lang, found.target_lang) == ("und", "de")
     with pytest.raises(CheckpointError, match="source_lang"):
@@ -741,16 +747,14 @@ def test_a_tokenizer_that_marians_files_cannot_express_is_refused(
         marian.write(in_pieces(model, **given), tmp_path)
 
 
-def test_the_vocabulary_of_another_model_is_refused(tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_the_vocabulary_of_another_model_is_refused(tmp_path: Path, folder: Path) -> None:
     other = exported(ours(other_tokenizer(), tie_embeddings=Tying.none), tmp_path / "other")
     given = ReadOptions(source_lang="en", target_lang="de", vocabularies=[other / "target.vocab.spm"])
     with pytest.raises(CheckpointError, match="has 70 pieces, but the model's embedding 90 rows"):
         Marian().read(folder, given)
 
 
-def test_only_models_of_marian_are_recognised(tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_only_models_of_marian_are_recognised(tmp_path: Path, folder: Path) -> None:
     assert Marian().recognises(folder)
     assert Marian().recognises(folder / "model.npz")
     assert Marian().recognises(folder / "decoder.yml")
@@ -777,8 +781,7 @@ def test_an_archive_is_read_by_numpy_and_ours_by_us(tmp_path: Path) -> None:
                 assert np.array_equal(Npz(path).read(name), value)
 
 
-def test_a_part_that_is_damaged_is_found_when_it_is_read(tmp_path: Path) -> None:
-    folder = exported(ours(), tmp_path / "out")
+def test_a_part_that_is_damaged_is_found_when_it_is_read(folder: Path) -> None:
     content = bytearray((folder / "model.npz").read_bytes())
     content[content.index(b"encoder_l1_ffn_W1.npy") + 1000] ^= 1
     (folder / "model.npz").write_bytes(content)
