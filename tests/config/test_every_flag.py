@@ -370,9 +370,7 @@ RUNS: dict[str, dict[str, Case]] = {
             "--samples 30 --json", "bs:30", base="one.fr two.fr --reference text.fr metrics=[chrf] trials=20"
         ),
         "--tokenize": Case(
-            "--tokenize char --json",
-            "tok:char",
-            base=f"one.fr two.fr --reference text.fr metrics=[bleu] {FEW}",
+            "--tokenize char --json", "tok:char", base=f"one.fr two.fr --reference text.fr metrics=[bleu] {FEW}"
         ),
         "--comet-model": heavy("--comet-model nowhere/model.ckpt", "chrF"),
         "--comet-python": heavy("--comet-python nowhere", "chrF"),
@@ -459,10 +457,7 @@ RUNS: dict[str, dict[str, Case]] = {
         "--command": Case("--command translate why decode.beam_size", "4"),
         "--json": Case("--json why seed", r"^\s*[\{\[]"),
     },
-    "train": {
-        "--name": Case("--name latest", "latest", code=2),
-        "--device": Case("--device cuda", "cuda", code=5),
-    },
+    "train": {"--name": Case("--name latest", "latest", code=2), "--device": Case("--device cuda", "cuda", code=5)},
     "reproduce": {
         "--name": Case("demo_en_fr --name latest", "latest", code=2, base=""),
         "--device": Case("demo_en_fr --device cuda", "cuda", code=5, base=""),
@@ -491,9 +486,7 @@ RUNS: dict[str, dict[str, Case]] = {
         "--json": heavy("--json rounds=1", r"^\s*\{"),
         "--device": Case("--device cuda", "cuda", code=5),
     },
-    "replay": {
-        "--device": Case("nowhere --device cpu", "nowhere", code=4, base=""),
-    },
+    "replay": {"--device": Case("nowhere --device cpu", "nowhere", code=4, base="")},
 }
 
 

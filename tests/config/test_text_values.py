@@ -102,15 +102,8 @@ NAMES_A_PLACE = re.compile(r"\b(files?|folders?|checkpoints?|director(y|ies)|pat
 NO_PATHS = {
     *("command", "languages", "license", "model.name", "model.preset", "name", "pivot", "plugins", "source_lang"),
     *(
-        "target_lang",
-        "test_set",
-        "text",
-        "train.best_metric",
-        "translation",
-        "words",
-        "data.builtin",
-        "data.dev_tags",
-        "data.task",
+        *("target_lang", "test_set", "text", "train.best_metric", "translation", "words", "data.builtin"),
+        *("data.dev_tags", "data.task"),
     ),
     *("data.languages", "data.line_tags", "data.name", "data.reader", "data.test_tags", "engine"),
     "format",

@@ -14,13 +14,7 @@ from tests.toy import run as toy_run
 from tests.toy.run import CPU, model_file
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.config.model import Tying
-from transformer_cli.data.extend_vocabulary import (
-    Pieces,
-    extended,
-    extended_tokenizers,
-    new_pieces,
-    parts_of_new,
-)
+from transformer_cli.data.extend_vocabulary import Pieces, extended, extended_tokenizers, new_pieces, parts_of_new
 from transformer_cli.data.normalization import normalize
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer

@@ -89,9 +89,7 @@ def test_a_set_is_downloaded_once_and_laid_out_as_sacrebleu_does(wmt14: Site, ca
     assert (files.source_lang, files.target_lang) == ("en", "de")
     assert files.read() == (SOURCES, [GERMAN])
     fields = ("docid", "genre", "origlang", "ref", "src")
-    raw = sorted(
-        [f"newstest2014-deen-{side}.sgm" for side in ("ref.de", "ref.en", "src.de", "src.en")],
-    )
+    raw = sorted([f"newstest2014-deen-{side}.sgm" for side in ("ref.de", "ref.en", "src.de", "src.en")])
     assert names(cache) == [
         *(f"wmt14/raw/test/{name}" for name in raw),
         "wmt14/raw/wmt14.test-filtered.tgz",

@@ -24,16 +24,7 @@ FORMS = (*URLS, *EMAILS, *BRACES, *PERCENT)
 # What only resembles one. Of numbers and of tags, this module knows nothing: other places keep them.
 WORDS = ("12,345.67", "50%", "5 % des", "<b>", "</item>", "&amp;", "<2de>", "$5", "#3", "user@host", "@name", "a@b@")
 OPEN = (
-    "{name",
-    "name}",
-    "{new\nline}",
-    "{don't}",
-    "{größte; Stadt}",
-    "{{\n}}",
-    "%(name)",
-    "%()s",
-    "%z",
-    "100%ig",
+    *("{name", "name}", "{new\nline}", "{don't}", "{größte; Stadt}", "{{\n}}", "%(name)", "%()s", "%z", "100%ig"),
     "%sure",
 )
 
@@ -139,26 +130,8 @@ def test_what_is_longer_than_any_placeholder_is_text() -> None:
 @pytest.mark.parametrize(
     "piece",
     [
-        "{",
-        "}",
-        "%",
-        "%(",
-        "{{",
-        "{%",
-        "${",
-        "{a:",
-        "a@",
-        "a.",
-        "a@a.",
-        "@a.a",
-        "www.",
-        "http://",
-        "http://()",
-        "/中",
-        "%1$",
-        "%0",
-        ")",
-        "“",
+        *("{", "}", "%", "%(", "{{", "{%", "${", "{a:", "a@", "a.", "a@a.", "@a.a", "www.", "http://", "http://()"),
+        *("/中", "%1$", "%0", ")", "“"),
     ],
 )
 def test_the_time_grows_with_the_length_of_a_text_whatever_is_in_it(piece: str) -> None:

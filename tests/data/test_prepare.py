@@ -42,17 +42,8 @@ SOURCES = [
 ]
 TARGETS = [line.replace("the", "le").replace("saw", "a vu").replace("red book", "livre rouge") for line in SOURCES]
 FILES = [
-    "dev.json",
-    "manifest.json",
-    "report.json",
-    "source.ids",
-    "source.model",
-    "source.offsets",
-    "target.ids",
-    "target.model",
-    "target.offsets",
-    "test.json",
-    "warnings.json",
+    *("dev.json", "manifest.json", "report.json", "source.ids", "source.model", "source.offsets", "target.ids"),
+    *("target.model", "target.offsets", "test.json", "warnings.json"),
 ]
 
 

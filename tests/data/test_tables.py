@@ -123,12 +123,7 @@ def test_the_key_decides_where_it_is_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        "en\tde",
-        "English\tGerman",
-        "EN-us\tde_DE",
-        "en_GB\tde-at",
-        "source\ttarget",
-        "Source Text\tTarget Text",
+        *("en\tde", "English\tGerman", "EN-us\tde_DE", "en_GB\tde-at", "source\ttarget", "Source Text\tTarget Text"),
         '"src"\t"trg"',
     ],
 )

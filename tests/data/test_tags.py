@@ -158,10 +158,7 @@ def test_tags_that_cannot_be_meant_are_refused(config: DataConfig, changes: dict
         ({"dev_tags": []}, "data.dev_tags: not set, although data.tags is, but data.dev names 2 corpora"),
         ({"test_tags": ["<2fr>"]}, "data.test_tags=['<2fr>']: 1 entries, but data.test names 2 corpora"),
         ({"tags": ["<2de>", "<2fr>"]}, "corpus 1 of data.train has <2de>, but its translations are in train.fr"),
-        (
-            {"tags": [], "dev_tags": [], "test_tags": []},
-            "data.target_lang=fr+de: several languages, and no tags",
-        ),
+        ({"tags": [], "dev_tags": [], "test_tags": []}, "data.target_lang=fr+de: several languages, and no tags"),
     ],
 )
 def test_every_corpus_has_its_tags(config: DataConfig, changes: dict[str, Any], message: str) -> None:

@@ -168,16 +168,7 @@ def test_a_sample_has_the_probability_that_it_was_drawn_with() -> None:
         slow({"beam_size": 3, "batch_invariant": True}, {}),
     ],
     ids=[
-        "greedy",
-        "beam 1",
-        "beam 4",
-        "n-best",
-        "coverage",
-        "groups",
-        "terms",
-        "retry",
-        "parts",
-        "sample",
+        *("greedy", "beam 1", "beam 4", "n-best", "coverage", "groups", "terms", "retry", "parts", "sample"),
         "invariant",
     ],
 )

@@ -13,14 +13,7 @@ STEPS = [
 
 
 def segment(**changes: Any) -> dict[str, Any]:
-    return {
-        "source": ["▁x"],
-        "translation": "a",
-        "steps": STEPS,
-        "hypotheses": [],
-        "path": [],
-        "ranking": [],
-    } | changes
+    return {"source": ["▁x"], "translation": "a", "steps": STEPS, "hypotheses": [], "path": [], "ranking": []} | changes
 
 
 def reference(smoothing: float | None) -> dict[str, Any]:

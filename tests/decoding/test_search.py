@@ -367,10 +367,7 @@ def test_every_precision_of_logits_is_searched(dtype: torch.dtype) -> None:
         assert ours.log_prob == pytest.approx(theirs.log_prob, abs=1e-5)
 
 
-@each(
-    "config",
-    [greedy(), DecodeConfig(), sampling(2), sampling(2, top_p=0.5, top_k=3)],
-)
+@each("config", [greedy(), DecodeConfig(), sampling(2), sampling(2, top_p=0.5, top_k=3)])
 @each("bad", [math.nan, math.inf])
 def test_logits_that_are_not_numbers_are_refused(config: DecodeConfig, bad: float) -> None:
     tables = random_tables(3, seed=6)

@@ -49,17 +49,7 @@ from transformer_cli.logs import LOGGER
 
 BLANK = ["", " ", "\t", "\u00a0", "\u3000", " \t\u2003\r"]
 ODD = [
-    "\u2028",
-    "a\u0085b",
-    "x\vy\fz",
-    "\x00",
-    "</s>",
-    "<pad>",
-    "🙂",
-    "\ufeff",
-    "\ufffd",
-    "שלום",
-    "e\u0301",
+    *("\u2028", "a\u0085b", "x\vy\fz", "\x00", "</s>", "<pad>", "🙂", "\ufeff", "\ufffd", "שלום", "e\u0301"),
     "\x1b[31m",
 ]
 

@@ -14,23 +14,8 @@ PACKAGE = ROOT / "transformer_cli"
 
 # The translator, from its top. Each package may import from itself and from those after it.
 ORDER = [
-    "cli",
-    "addons",
-    "commands",
-    "tasks",
-    "api",
-    "training",
-    "evaluation",
-    "decoding",
-    "inference",
-    "models",
-    "text_io",
-    "data",
-    "config",
-    "plugins",
-    "languages",
-    "registry",
-    "errors",
+    *("cli", "addons", "commands", "tasks", "api", "training", "evaluation", "decoding", "inference", "models"),
+    *("text_io", "data", "config", "plugins", "languages", "registry", "errors"),
 ]
 # Modules at the top of the package, by the package that they belong to.
 PART_OF = {
@@ -192,11 +177,7 @@ def test_banned_constructs_are_absent() -> None:
     "line",
     [
         *(
-            "import pickle",
-            "from pickle import loads",
-            "torch.load(path)",
-            "eval(text)",
-            "exec(code)",
+            *("import pickle", "from pickle import loads", "torch.load(path)", "eval(text)", "exec(code)"),
             "x = compile(a, b, c)",
         ),
         *("hydra.utils.instantiate(config)", "instantiate(config)", "yaml.load(file, yaml.Loader)", "yaml.load(file)"),

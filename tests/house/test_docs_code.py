@@ -28,9 +28,7 @@ from tests.toy.run import sentences as letters
 from tests.toy.translator import sentences
 
 # First lines of the blocks that no test runs, each with its reason.
-NOT_RUN = {
-    "import argostranslate.package, argostranslate.translate": "installs a package for all programs of the user",
-}
+NOT_RUN = {"import argostranslate.package, argostranslate.translate": "installs a package for all programs of the user"}
 PYTHON = re.compile(r"(import |from [\w.]+ import |@\w|def |class |async def )", re.MULTILINE)
 
 
@@ -110,14 +108,7 @@ def files_for_python(folder: Path) -> None:
 def vectors(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(packed(model_file()))
     command = [
-        "embed",
-        "--checkpoint",
-        "model.safetensors",
-        "--tokens",
-        "pieces",
-        "--output",
-        "lines.npz",
-        "device=cpu",
+        *("embed", "--checkpoint", "model.safetensors", "--tokens", "pieces", "--output", "lines.npz", "device=cpu"),
     ]
     ran = run(command, folder, stdin="".join(f"{line}\n" for line in letters(3, seed=1)).encode())
     assert ran.code == 0, ran.err.decode()

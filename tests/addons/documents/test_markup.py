@@ -414,13 +414,7 @@ def message_of(text: str) -> str:
     [
         *("<b>a ", "<a ", '<a b="', "<", "<!--", "&", "[", "![a](b", "*a ", "`", "> ", "- ", "| a ", "{", "%0", "a@"),
         *(
-            "http://a)",
-            "1,",
-            '<!DOCTYPE a [<!ENTITY a "',
-            "<![CDATA[",
-            "<code>",
-            "<p translate=no>a",
-            "&nbsp;",
+            *("http://a)", "1,", '<!DOCTYPE a [<!ENTITY a "', "<![CDATA[", "<code>", "<p translate=no>a", "&nbsp;"),
             "\x00 a",
         ),
         *("$$\n", "```\n", "[a]: b\n", "(", "</b>", "{name} "),

@@ -112,10 +112,7 @@ def test_an_element_without_a_word_takes_the_nearest_free_one(
     translation: str, links: list[Span], taken: list[Span], claimed: set[int], expected: str
 ) -> None:
     unit = unit_of("a <b>b</b> c")
-    elements = [
-        _Element(-1, -1, 0, 5, 0),
-        _Element(0, 1, 2, 3, 1, number=1),
-    ]
+    elements = [_Element(-1, -1, 0, 5, 0), _Element(0, 1, 2, 3, 1, number=1)]
     aligned = align(unit.text, translation, links)
     tokens = _Tokens(unit, aligned, elements)
     start, end = _free_stretch(_Placed(0, 3, elements[0]), elements[1], tokens, taken, claimed)
@@ -179,11 +176,7 @@ def test_a_pair_with_text_stays_on_its_side_of_each_tag_without_a_partner_whatev
     ("html", "links", "expected"),
     [
         # A link that goes on after the line does not take in the one before it, which now stands behind its words.
-        (
-            "<a>a b</a> c <u>d e",
-            [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)],
-            [("<a>", 3), ("</a>", 5), ("<u>", 5)],
-        ),
+        ("<a>a b</a> c <u>d e", [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)], [("<a>", 3), ("</a>", 5), ("<u>", 5)]),
         # The end of a tag that began within a pair does not get before its beginning.
         (
             "a <b>b <i>c</b> d</i> e",

@@ -163,14 +163,8 @@ PIECES = st.sampled_from(
         *("&nbsp;", "&#0;", "&bogus;", "<script>", "</script>", "<![CDATA[", "]]>", "<!DOCTYPE x [", "]>", "<?x"),
         *("**", "_a_", "[a](b)", "![a](b)", "```", "    ", "- ", "1. ", "> ", "# ", "| a | b |\n|---|---|\n", "\n\n"),
         *(
-            "msgid ",
-            'msgstr ""\n',
-            '"a b"\n',
-            "1\n00:00:01,000 --> 00:00:02,000\n",
-            "{name}",
-            "%s",
-            "http://x.y/z",
-            "a@b.cd",
+            *("msgid ", 'msgstr ""\n', '"a b"\n', "1\n00:00:01,000 --> 00:00:02,000\n", "{name}", "%s"),
+            *("http://x.y/z", "a@b.cd"),
         ),
         *("title", 'alt="a dog"', "  \n", "\\\n", "<p translate=no>", "<span class=notranslate>", "word words", "  "),
     ]

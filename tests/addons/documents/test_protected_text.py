@@ -158,11 +158,7 @@ def test_a_word_behind_code_of_several_words_is_not_cut() -> None:
 @each(
     "code",
     [
-        "<kbd>Ctrl</kbd><kbd>C</kbd>",
-        "`print()`{.python}",
-        "`x`<code>y</code>",
-        "`a`{{ b }}",
-        "`a`$x$",
+        *("<kbd>Ctrl</kbd><kbd>C</kbd>", "`print()`{.python}", "`x`<code>y</code>", "`a`{{ b }}", "`a`$x$"),
         "`a`<kbd>x</kbd>`c`",
     ],
 )

@@ -57,10 +57,7 @@ DOCBOOK = 'xmlns="http://docbook.org/ns/docbook"'
         ("<svg><style>a b</style><text>Go on</text></svg>", ["Go on"]),
         ("<html><script>a b</script><p>Go on</p></html>", ["Go on"]),
         ("<book><programlisting>a b</programlisting><para>Go on</para></book>", ["Go on"]),
-        (
-            '<!DOCTYPE part PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN" "x"><part><screen>a b</screen></part>',
-            [],
-        ),
+        ('<!DOCTYPE part PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN" "x"><part><screen>a b</screen></part>', []),
         ("<data><code>x y</code><style>c d</style><screen>e f</screen></data>", ["x y", "c d", "e f"]),
         ('<resources><string name="a" translatable="false">a b</string></resources>', []),
     ],

@@ -69,12 +69,7 @@ ONLY_CTRANSLATE2 = {
 
 
 def model_file(
-    target: Tokenizer | None = None,
-    *,
-    source: Tokenizer | None = None,
-    seed: int = 1,
-    gain: float = 2,
-    **changes: Any,
+    target: Tokenizer | None = None, *, source: Tokenizer | None = None, seed: int = 1, gain: float = 2, **changes: Any
 ) -> ModelFile:
     """Random weights; no bias or norm is at its start value, where a mistake might hide."""
     config = ModelConfig(**SIZES | changes)

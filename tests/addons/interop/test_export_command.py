@@ -24,12 +24,7 @@ from transformer_cli.config.model import Positions
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import read_model, write_model
 
-PACKAGES = {
-    "ctranslate2": "ctranslate2",
-    "huggingface": "transformers",
-    "onnx": "onnxruntime",
-    "argos": "ctranslate2",
-}
+PACKAGES = {"ctranslate2": "ctranslate2", "huggingface": "transformers", "onnx": "onnxruntime", "argos": "ctranslate2"}
 EXPORT = ["export", "ctranslate2", "--checkpoint", "model.safetensors", "--output", "out"]
 FORMATS = pytest.mark.parametrize("form", PACKAGES)
 
@@ -132,11 +127,7 @@ def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None
         (EXPORT[:2], 2, ["--output: not given. Name the folder for the model"]),
         (["export"], 2, ["tfm export: no format given. Name one: argos, ctranslate2, huggingface, marian or onnx"]),
         (["export", *EXPORT[2:]], 2, ["tfm export: no format given"]),
-        (
-            ["export", "ctranslate", *EXPORT[2:]],
-            2,
-            ["format=ctranslate: unknown; did you mean `ctranslate2`?"],
-        ),
+        (["export", "ctranslate", *EXPORT[2:]], 2, ["format=ctranslate: unknown; did you mean `ctranslate2`?"]),
         ([*EXPORT, "--checkpoint", "model.safetensors"], 2, ["--checkpoint: names several", "tfm average"]),
         (["export", "ctranslate2", "--output", "out", "checkpoint=[a,b]"], 2, ["--checkpoint: names several"]),
         (["export", "ctranslate2", "--output", "out", "checkpoint={a: b}"], 2, ["no name of a model. Give a path"]),

@@ -239,12 +239,7 @@ def test_a_folder_is_recognised_by_its_config(named: str, good: Path) -> None:
     ],
 )
 def test_languages_are_those_of_the_user_or_the_files_or_the_name(
-    name: str,
-    settings: dict[str, Any],
-    options: dict[str, Any],
-    expected: tuple[str, str],
-    good: Path,
-    tmp_path: Path,
+    name: str, settings: dict[str, Any], options: dict[str, Any], expected: tuple[str, str], good: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(good, tmp_path / name)
     change_json(tmp_path / name / "tokenizer_config.json", **settings)
