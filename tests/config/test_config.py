@@ -30,11 +30,18 @@ def refusal(command: str, *overrides: str, user_dir: Path | None = None) -> str:
     return message
 
 
+def own_files(folder: Path, **texts: str) -> Path:
+    """A user's config folder: group__name → text."""
+    for name, text in texts.items():
+        file = folder / f"{name.replace('__', '/')}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return folder
+
+
 def user_yaml(folder: Path, text: str) -> Path:
     """A user's config folder with one experiment called `mine`."""
-    (folder / "experiment").mkdir()
-    (folder / "experiment" / "mine.yaml").write_text(text, encoding="utf-8")
-    return folder
+    return own_files(folder, experiment__mine=text)
 
 
 @each(
@@ -184,9 +191,12 @@ def test_E1_a_key_below_a_value_and_a_deleted_key_are_refused() -> None:
     assert "cannot be deleted" in refusal("train", "~model.d_model")
 
 
-def test_E1_an_unknown_key_in_a_users_yaml_is_refused(tmp_path: Path) -> None:
-    folder = user_yaml(tmp_path, "# @package _global_\nmodel:\n  d_modle: 3\n")
-    assert "did you mean `model.d_model`?" in refusal("train", "experiment=mine", user_dir=folder)
+@pytest.mark.parametrize(
+    ("line", "says"), [("d_modle: 3", "did you mean `model.d_model`?"), ("_target_: os.system", "_target_")]
+)
+def test_E1_E7_an_unknown_key_or_a_class_in_a_users_yaml_is_refused(tmp_path: Path, line: str, says: str) -> None:
+    folder = user_yaml(tmp_path, f"# @package _global_\nmodel:\n  {line}\n")
+    assert says in refusal("train", "experiment=mine", user_dir=folder)
 
 
 @pytest.mark.parametrize("name", ["plain", "with a blank", "50% #1", "größe", "it's"])
@@ -337,14 +347,9 @@ def test_evaluate_takes_one_test_set() -> None:
     assert refusal("evaluate", "reference=a").startswith("--source: not given")
 
 
-@pytest.mark.parametrize("override", ["+model._target_=os.system", "+_target_=os.system"])
+@each("override", ["+model._target_=os.system", "+_target_=os.system"])
 def test_E7_a_class_can_not_be_named(override: str) -> None:
     assert "_target_: not supported" in refusal("train", override)
-
-
-def test_E7_a_class_can_not_be_named_in_a_users_yaml(tmp_path: Path) -> None:
-    folder = user_yaml(tmp_path, "# @package _global_\nmodel:\n  _target_: os.system\n")
-    assert "_target_" in refusal("train", "experiment=mine", user_dir=folder)
 
 
 @pytest.mark.parametrize("override", ["hydra.launcher._target_=os.system", "hydra.callbacks={a:{_target_:os.system}}"])
@@ -461,15 +466,6 @@ def test_the_keys_that_contain_a_pattern_are_printed_with_their_sentences() -> N
 OWN_DATA = "name: mine\nsource_lang: en\ntarget_lang: de\ntrain: [a.en, a.de]\n"
 
 
-def own_files(folder: Path, **texts: str) -> Path:
-    """A user's config folder: group__name → text."""
-    for name, text in texts.items():
-        file = folder / f"{name.replace('__', '/')}.yaml"
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    return folder
-
-
 @pytest.mark.parametrize(
     ("text", "model", "expected"),
     [
@@ -545,7 +541,7 @@ def test_only_what_is_chosen_is_read_and_that_is_read_strictly(tmp_path: Path, b
 @pytest.mark.parametrize("entry", ["override /model: '{}'", "'{}'", "/model@model: ['{}']"])
 def test_E7_what_a_users_file_is_made_of_is_named_and_not_computed(tmp_path: Path, entry: str, reference: str) -> None:
     text = f"# @package _global_\ndefaults:\n  - {entry.format(reference)}\n"
-    message = refusal("train", "experiment=mine", user_dir=own_files(tmp_path, experiment__mine=text))
+    message = refusal("train", "experiment=mine", user_dir=user_yaml(tmp_path, text))
     assert "experiment/mine.yaml: defaults.0" in message
     assert f"'{reference}' is no choice. Name one, as in model: base" in message
     assert os.environ["HOME"] not in message.replace(str(tmp_path), "")
@@ -553,7 +549,7 @@ def test_E7_what_a_users_file_is_made_of_is_named_and_not_computed(tmp_path: Pat
 
 def test_E7_a_key_of_a_users_file_is_not_computed_either(tmp_path: Path) -> None:
     text = "# @package _global_\ntrain:\n  ${oc.decode:max_steps}: 7\n"
-    message = refusal("train", "experiment=mine", user_dir=own_files(tmp_path, experiment__mine=text))
+    message = refusal("train", "experiment=mine", user_dir=user_yaml(tmp_path, text))
     assert "only ${oc.env:NAME} and ${other.key} are filled in" in message
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.each import each
-from transformer_cli.config.compose import load_config
+from transformer_cli.config.compose import from_plain, load_config
 from transformer_cli.config.data import DataConfig, Download
-from transformer_cli.config.yaml_files import config_dir
+from transformer_cli.config.yaml_files import config_dir, read_yaml
 from transformer_cli.data.corpus import Splits, load_splits
 from transformer_cli.data.download import fetch
 from transformer_cli.errors import DataError, EnvironmentFault
@@ -72,14 +72,15 @@ def pairs_of(splits: Splits) -> tuple[list[tuple[str, str]], list[tuple[str, str
 
 @each("name", NAMES)
 def test_each_of_them_names_one_archive_and_the_text_in_it(name: str) -> None:
-    config = load_config("train", [f"data={name}"])
-    (download,) = config.data.downloads
+    file = config_dir() / "data" / f"{name}.yaml"
+    corpus = from_plain(DataConfig, read_yaml(file))
+    (download,) = corpus.downloads
     three, _, _ = download.url.removeprefix("https://www.manythings.org/anki/").partition("-eng.zip")
-    assert config.data.train == f"{three}-eng.zip::{three}.txt"
-    assert (config.data.name, config.data.source_lang, config.data.columns) == (name, "en", [0, 1])
-    assert name.endswith(f"_{config.data.target_lang}")
+    assert corpus.train == f"{three}-eng.zip::{three}.txt"
+    assert (corpus.name, corpus.source_lang, corpus.columns) == (name, "en", [0, 1])
+    assert name.endswith(f"_{corpus.target_lang}")
     assert (download.size, download.sha256, download.text_sha256) == (None, None, None)  # it is packed anew at times
-    assert "CC BY 2.0" in (config_dir() / "data" / f"{name}.yaml").read_text(encoding="utf-8")
+    assert "CC BY 2.0" in file.read_text(encoding="utf-8")
 
 
 def test_the_archive_is_downloaded_and_split_by_source_sentence(site: str, tmp_path: Path) -> None:

@@ -126,8 +126,8 @@ def test_the_tag_of_the_target_is_told_from_that_of_the_source() -> None:
 NO_TAGS: dict[str, Any] = {"dev_tags": [], "test_tags": []}
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@each(
+    "changes, message",
     [
         ({"tags": ["2de"]}, "'2de' could be a part of a text. Put it in marks, as <2de>"),
         ({"tags": ["</s>"]}, "</s> is a control token"),
@@ -143,28 +143,17 @@ NO_TAGS: dict[str, Any] = {"dev_tags": [], "test_tags": []}
         ({"languages": ["en", "fr+de"], "target_lang": "de"}, "data=files has en and fr+de"),
         ({"tokenizer": TokenizerConfig(user_symbols=["<2de>"])}, "<2de> is a tag already"),
         ({"dev": None}, "data.dev names no files"),
-    ],
-)
-def test_tags_that_cannot_be_meant_are_refused(config: DataConfig, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        replace(config, **changes)
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
         ({"dev_tags": []}, "data.dev_tags: not set, although data.tags is, but data.dev names 2 corpora"),
         ({"test_tags": ["<2fr>"]}, "data.test_tags=['<2fr>']: 1 entries, but data.test names 2 corpora"),
         ({"tags": ["<2de>", "<2fr>"]}, "corpus 1 of data.train has <2de>, but its translations are in train.fr"),
         ({"tags": [], "dev_tags": [], "test_tags": []}, "data.target_lang=fr+de: several languages, and no tags"),
     ],
 )
-def test_every_corpus_has_its_tags(config: DataConfig, changes: dict[str, Any], message: str) -> None:
+def test_tags_that_cannot_be_meant_are_refused(config: DataConfig, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         prepare(replace(config, **changes))
     assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_tags_are_for_translation() -> None:
