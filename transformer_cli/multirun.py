@@ -24,7 +24,7 @@ from transformer_cli import logs
 from transformer_cli.command import COMMANDS, SweepRun, schema_of
 from transformer_cli.config.compose import as_config_error, hydra_arguments, load_config, to_schema
 from transformer_cli.config.keys import fields_of
-from transformer_cli.config.overrides import parse_override, quoted_for_hydra
+from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
@@ -66,6 +66,7 @@ def launch(
     message and an exit status. Raises ElsewhereError with those of the first job that failed, Stopped if a signal has
     ended one.
     """
+    check_overrides(command, overrides, user_dir)  # as they are written: below, each value stands alone
     # Of several for one key the last holds.
     parsed = list({one.key_or_group: one for one in map(parse_override, overrides)}.values())
     _check_combinations(command, parsed, user_dir, flags)  # which loads the plugins, on whose tasks recipes depend
