@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.support.each import each
 from transformer_cli.config.data import DataConfig, Download
 from transformer_cli.data import archive, compression, download
 from transformer_cli.data.archive import open_members
@@ -419,6 +420,16 @@ def tar_file(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
     return path
 
 
+def packed(path: Path, files: dict[str, bytes]) -> Path:
+    """An archive of the kind that its name says."""
+    if path.suffix != ".zip":
+        return tar_file(path, *((tarfile.TarInfo(name), content) for name, content in files.items()))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as writer:
+        for name, content in files.items():
+            writer.writestr(name, content)
+    return path
+
+
 def special(name: str, kind: bytes, link: str = "") -> tuple[tarfile.TarInfo, bytes]:
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, link
@@ -444,12 +455,7 @@ def contents(path: Path, *names: str) -> dict[str, list[str]]:
 def test_members_are_read_in_one_pass_without_unpacking(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"corpus{suffix}"
     files = {"a/train.de": TEXT, "a/train.en.gz": gzip.compress(b"a house\ntwo cats\n"), "a/other": b"x" * 9000}
-    if suffix == ".zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as writer:
-            for name, content in files.items():
-                writer.writestr(name, content)
-    else:
-        tar_file(path, *((tarfile.TarInfo(name), content) for name, content in files.items()))
+    packed(path, files)
     expected = {"a/train.de": ["ein Haus", "zwei Katzen"], "a/train.en.gz": ["a house", "two cats"]}
     assert contents(path, "a/train.de", "a/train.en.gz") == expected
     assert os.listdir(tmp_path) == [path.name]
@@ -464,7 +470,7 @@ def test_F8_a_hostile_archive_touches_nothing_and_its_good_member_is_read(tmp_pa
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "inside", path]
 
 
-@pytest.mark.parametrize("name", [member.name for member, content in HOSTILE if not content])
+@each("name", [member.name for member, content in HOSTILE if not content])
 def test_F8_a_link_or_device_is_refused_by_name(tmp_path: Path, name: str) -> None:
     path = tar_file(tmp_path / "hostile.tar", *HOSTILE)
     with pytest.raises(DataError, match=rf"hostile\.tar::{name}: is not a plain file"):
@@ -496,26 +502,19 @@ def test_F8_a_sparse_member_that_claims_a_terabyte_is_refused(tmp_path: Path) ->
 def test_F8_a_bomb_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(compression, "MAX_FREE_BYTES", 1 << 16)
     zeros = b"\n" * (1 << 24)
-    path = tmp_path / name
-    member = "train.de.gz" if name == "bomb.gz.tar" else "train.de"
-    if name == "bomb.zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as writer:
-            writer.writestr(member, zeros)
-    else:
-        tar_file(path, (tarfile.TarInfo(member), gzip.compress(zeros) if name == "bomb.gz.tar" else zeros))
+    member, content = ("train.de.gz", gzip.compress(zeros)) if name == "bomb.gz.tar" else ("train.de", zeros)
+    path = packed(tmp_path / name, {member: content})
     with pytest.raises(DataError, match="100 to 1"):
         contents(path, member)
 
 
 def test_F8_a_member_is_no_bomb_until_it_is_over_both_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "corpus.zip"
     contents_of = {"small": b"a\n" * 500, "large": random.Random(1).randbytes(3000).hex().encode()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as writer:
-        for name, content in contents_of.items():
-            writer.writestr(name, content)
-        packed = {info.filename: info.compress_size for info in writer.infolist()}
-    assert packed["small"] < 100
-    assert 3000 < packed["large"] < 6000
+    path = packed(tmp_path / "corpus.zip", contents_of)
+    with zipfile.ZipFile(path) as archive_of_both:
+        sizes = {info.filename: info.compress_size for info in archive_of_both.infolist()}
+    assert sizes["small"] < 100
+    assert 3000 < sizes["large"] < 6000
     for n_free, ratio, name, is_read in [
         (1000, 1, "small", True),
         (999, 1, "small", False),
@@ -535,7 +534,7 @@ def test_F8_a_member_is_no_bomb_until_it_is_over_both_limits(tmp_path: Path, mon
 
 def test_F8_a_million_members_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MAX_MEMBERS", 50)
-    path = tar_file(tmp_path / "many.tar", *((tarfile.TarInfo(f"m{i}"), b"x") for i in range(60)))
+    path = packed(tmp_path / "many.tar", {f"m{i}": b"x" for i in range(60)})
     with pytest.raises(DataError, match="holds more than 50 members"):
         contents(path, "m59")
 
@@ -549,24 +548,15 @@ def test_F8_nested_headers_without_end_are_damage(tmp_path: Path) -> None:
 
 
 def test_a_member_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    path = tar_file(
-        tmp_path / "twice.tar", *[(tarfile.TarInfo("train.de"), TEXT), (tarfile.TarInfo("train.de"), b"x\n")]
-    )
+    path = tar_file(tmp_path / "twice.tar", *((tarfile.TarInfo("train.de"), text) for text in (TEXT, b"x\n")))
     with pytest.raises(DataError, match=r"::train\.de: is there twice"):
         contents(path, "train.de")
 
 
 @pytest.mark.parametrize("name", ["cut.tgz", "cut.tar.gz", "cut.tar", "cut.zip"])
 def test_C15_a_truncated_archive_is_refused_before_a_line_is_used(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    noise = os.urandom(300_000).hex().encode()
-    if name.endswith(".zip"):
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as writer:
-            writer.writestr("train.de", TEXT)
-            writer.writestr("noise", noise)
-    else:
-        first, last = (tarfile.TarInfo("train.de"), TEXT), (tarfile.TarInfo("noise"), noise)
-        tar_file(path, *((last, first) if name == "cut.tar" else (first, last)))
+    text, noise = {"train.de": TEXT}, {"noise": os.urandom(300_000).hex().encode()}
+    path = packed(tmp_path / name, noise | text if name == "cut.tar" else text | noise)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=rf"{re.escape(name)}: .*(cut short|has no member)"):
@@ -575,13 +565,7 @@ def test_C15_a_truncated_archive_is_refused_before_a_line_is_used(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["damaged.tgz", "damaged.zip"])
 def test_C15_an_archive_with_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    text = os.urandom(100_000).hex().encode()
-    if name.endswith(".zip"):
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as writer:
-            writer.writestr("train.de", text)
-    else:
-        tar_file(path, (tarfile.TarInfo("train.de"), text))
+    path = packed(tmp_path / name, {"train.de": os.urandom(100_000).hex().encode()})
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)

@@ -203,20 +203,8 @@ def test_names_and_directions_that_there_are_not_are_answered_with_those_that_th
 
 
 def by_sacrebleu(cache: Path, hypotheses: Path, name: str, *options: str) -> list[dict[str, object]]:
-    command = [
-        sys.executable,
-        "-m",
-        "sacrebleu",
-        "-t",
-        name,
-        "-l",
-        "en-de",
-        "-i",
-        str(hypotheses),
-        "-w",
-        "12",
-        *options,
-    ]
+    asked = ["-t", name, "-l", "en-de", "-i", str(hypotheses), "-w", "12", *options]
+    command = [sys.executable, "-m", "sacrebleu", *asked]
     environment = {key: value for key, value in os.environ.items() if key != "SACREBLEU_FORMAT"}
     environment["SACREBLEU"] = str(cache)
     answer = json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)

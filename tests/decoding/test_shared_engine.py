@@ -79,6 +79,13 @@ class FakeEngine:
             assert self.began.acquire(timeout=SOON)
 
 
+def held_back(**settings: int) -> tuple[FakeEngine, SharedEngine]:
+    """An engine that begins batches but ends none until its gate is opened."""
+    engine = FakeEngine(**settings)
+    engine.gate.clear()
+    return engine, SharedEngine(engine)
+
+
 def result_of(ids: Sequence[int], config: DecodeConfig) -> list[Hypothesis]:
     return [Hypothesis([config.beam_size, *reversed(ids)], -1.0, -1.0, True)]
 
@@ -185,9 +192,7 @@ def test_samples_are_those_of_the_engine_alone() -> None:
 
 
 def test_equal_sentences_are_searched_once_while_they_wait_and_while_they_are_searched() -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
     with ThreadPoolExecutor(8) as pool:
         first = [pool.submit(found, shared, [1, 2])]
         engine.wait(1)
@@ -315,10 +320,8 @@ def test_the_oldest_is_not_passed_over_for_ever() -> None:
 
 
 def test_a_caller_with_many_sentences_lets_a_later_one_in_between() -> None:
-    engine = FakeEngine(most=12)
-    shared = SharedEngine(engine)
+    engine, shared = held_back(most=12)
     shared._queue.pace = 60.0  # seconds that a sentence takes
-    engine.gate.clear()
     many = in_thread(lambda: found(shared, *([n, n, n, n, n] for n in range(20, 60))))
     engine.wait(1)
     one = in_thread(lambda: found(shared, [7, 7, 7, 7, 7]))
@@ -331,10 +334,8 @@ def test_a_caller_with_many_sentences_lets_a_later_one_in_between() -> None:
 
 
 def test_a_sentence_that_a_later_call_wants_too_has_the_earlier_of_both_turns() -> None:
-    engine = FakeEngine(most=6)
-    shared = SharedEngine(engine)
+    engine, shared = held_back(most=6)
     shared._queue.pace = 60.0
-    engine.gate.clear()
     many = in_thread(lambda: found(shared, *([n, n, n, n, n] for n in range(20, 40))))
     engine.wait(1)
     one = in_thread(lambda: found(shared, [39] * 5))
@@ -347,9 +348,7 @@ def test_a_sentence_that_a_later_call_wants_too_has_the_earlier_of_both_turns() 
 
 
 def test_an_error_reaches_only_its_own_sentence() -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(found, shared, [7])
         engine.wait(1)
@@ -383,9 +382,7 @@ def test_a_search_of_a_plugin_that_exits_ends_neither_a_thread_nor_an_event_loop
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_calls_that_are_over_leave_the_queue(is_late: bool) -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(found, shared, [1])
         engine.wait(1)
@@ -445,9 +442,7 @@ def test_all_that_is_known_is_not_given_to_a_call_that_is_over() -> None:
 
 
 def test_a_coroutine_that_is_late_or_cancelled_leaves_the_queue() -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
 
     async def ask() -> None:
         first = asyncio.ensure_future(shared.search_async(segments_of([1]), DecodeRequest(BEAM)))
@@ -469,9 +464,7 @@ def test_a_coroutine_that_is_late_or_cancelled_leaves_the_queue() -> None:
 
 
 def test_a_timer_that_comes_early_does_not_end_a_call_before_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
     call = Call(deadline=time.monotonic() + 0.2)
 
     async def ask() -> None:
@@ -487,9 +480,7 @@ def test_a_timer_that_comes_early_does_not_end_a_call_before_its_deadline(monkey
 
 
 def test_an_event_loop_that_has_ended_does_not_end_the_engine() -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
     loop = asyncio.new_event_loop()
     task = loop.create_task(shared.search_async(segments_of([1]), DecodeRequest(BEAM)))
     loop.run_until_complete(asyncio.sleep(0))
@@ -531,9 +522,7 @@ def test_the_threads_end_with_the_object() -> None:
 
 
 def test_close_lets_the_engine_finish_what_is_waiting() -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(found, shared, [1])]
         engine.wait(1)
@@ -564,9 +553,7 @@ def test_a_forked_process_can_use_it() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork there")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_process_that_is_forked_in_the_middle_of_a_search_can_use_it() -> None:
-    engine = FakeEngine()
-    shared = SharedEngine(engine)
-    engine.gate.clear()
+    engine, shared = held_back()
     busy = in_thread(lambda: found(shared, [1], [2]))
     engine.wait(1)
     context = multiprocessing.get_context("fork")
