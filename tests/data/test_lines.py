@@ -61,38 +61,30 @@ def test_newstest2009_has_the_lines_that_wc_counts(shared_data: Path) -> None:
     assert len(read_lines(path)) == counted == 2525
 
 
-def test_C8_line_separators_stay_inside_a_line(tmp_path: Path) -> None:
-    line = "a\u2028b\u2029c\x85d\ve\ff\x1cg\x1dh\x1ei"
-    assert texts(tmp_path, f"{line}\nnext\n".encode()) == [line, "next"]
+SEPARATORS = "a\u2028b\u2029c\x85d\ve\ff\x1cg\x1dh\x1ei"
+CONTROL = "a\x00b\x01c\x7f and enough text around it"
+
+
+@each(
+    "content, expected",
+    [
+        (f"{SEPARATORS}\nnext\n", [SEPARATORS, "next"]),
+        ("o\rne\ntwo\r\r\n", ["o\rne", "two\r"]),  # one carriage return is removed, and only at the end
+        ("\ufeffone\n\ufefftwo\nth\ufeffree\n", ["one", "\ufefftwo", "th\ufeffree"]),
+        (f"{CONTROL}\n", [CONTROL]),
+        ("one\ntwo", ["one", "two"]),
+        ("one\ntwo\n", ["one", "two"]),
+        ("\none\n\n \n", ["", "one", "", " "]),
+    ],
+)
+def test_C3_C4_C7_C8_C9_C10_lines_end_at_newlines_alone(tmp_path: Path, content: str, expected: list[str]) -> None:
+    assert texts(tmp_path, content.encode()) == expected
 
 
 def test_C3_crlf_reads_as_lf_and_is_counted(tmp_path: Path) -> None:
     found = read_lines(written(tmp_path, b"one\r\ntwo\r\nthree\n"))
     assert found.texts == ["one", "two", "three"]
     assert found.n_crlf == 2
-
-
-def test_C3_only_one_carriage_return_and_only_at_the_end_is_removed(tmp_path: Path) -> None:
-    assert texts(tmp_path, b"o\rne\ntwo\r\r\n") == ["o\rne", "two\r"]
-
-
-def test_C4_a_byte_order_mark_is_removed_at_the_start_only(tmp_path: Path) -> None:
-    assert texts(tmp_path, "\ufeffone\n\ufefftwo\nth\ufeffree\n".encode()) == ["one", "\ufefftwo", "th\ufeffree"]
-
-
-def test_C7_nul_and_control_characters_are_text(tmp_path: Path) -> None:
-    assert texts(tmp_path, b"a\x00b\x01c\x7f and enough text around it\n") == [
-        "a\x00b\x01c\x7f and enough text around it"
-    ]
-
-
-def test_C9_a_last_line_without_newline_is_kept(tmp_path: Path) -> None:
-    assert texts(tmp_path, b"one\ntwo") == ["one", "two"]
-    assert texts(tmp_path, b"one\ntwo\n") == ["one", "two"]
-
-
-def test_C10_blank_lines_keep_their_places(tmp_path: Path) -> None:
-    assert texts(tmp_path, b"\none\n\n \n") == ["", "one", "", " "]
 
 
 @pytest.mark.parametrize("block_bytes", [2, 3, 7, 1 << 22])
@@ -121,7 +113,7 @@ def test_C5_a_byte_that_is_not_utf8_is_named_with_line_and_column(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "encoding", "says"),
     [
-        ("Le café est prêt, et l'été est fini.", "latin-1", "Latin-1 or Windows-1252. Convert the file with `iconv"),
+        ("Le café est prêt, et l'été est fini.", "latin-1", "it looks like Latin-1 or Windows-1252. Convert the file"),
         ("Кошка выпила молоко сегодня.", "cp1251", "another script's encoding, such as WINDOWS-1251"),
         ("猫喝了牛奶今天早上。她走了。", "gb18030", "another script's encoding, such as WINDOWS-1251, GB18030"),
         ("猫が牛乳を飲んだ。彼女は去った。", "shift_jis", "another script's encoding"),
@@ -154,12 +146,6 @@ def test_C5_bad_lines_can_be_left_to_the_caller(tmp_path: Path) -> None:
 def test_C6_other_unicode_encodings_are_named(tmp_path: Path, encoding: str) -> None:
     path = written(tmp_path, "Ein ganz gewöhnlicher Satz.\n".encode(encoding))
     with pytest.raises(DataError, match=r"corpus.en: is UTF-(16|32)[LB]E, not UTF-8\. Convert it with `iconv -f UTF-"):
-        read_lines(path)
-
-
-def test_C6_latin_1_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, "für Ähnliches\n".encode("latin-1"))
-    with pytest.raises(DataError, match=r"corpus.en:1: .* it looks like Latin-1 or Windows-1252\. Convert the file"):
         read_lines(path)
 
 
