@@ -21,7 +21,6 @@ from tests.toy.translator import (
     MARKS,
     SAMPLE,
     VARIANTS,
-    WORDS,
     engine_of,
     random_model,
     replace_search,
@@ -106,37 +105,6 @@ def test_D7_shuffled_lines_give_shuffled_translations(
     assert 5 < sum(result.hit_limit for result in results) < 45, "and so does one that never ends, or never goes on"
     order = random.Random(3).sample(range(len(lines)), k=len(lines))
     assert texts(translate([lines[i] for i in order])) == [expected[i] for i in order]
-
-
-@pytest.mark.parametrize("options", [slow(GREEDY), {"n_best": 4}, SAMPLE], ids=["greedy", "beam", "sample"])
-@pytest.mark.parametrize(("dtype", "tolerance"), [slow(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_D8_the_batch_size_changes_no_translation(
-    tokenizer: Tokenizer, dtype: torch.dtype, tolerance: float, options: dict[str, object]
-) -> None:
-    lines, model = sentences(40, seed=4), random_model(tokenizer, dtype=dtype)
-    by_tokens = translator_of(tokenizer, model=model, **options).translate(lines)
-    for batch_tokens in (1, 7 * 15 * 4):  # one line each, and about seven
-        others = translator_of(tokenizer, model=model, batch_tokens=batch_tokens, **options).translate(lines)
-        for one, other in zip(by_tokens, others, strict=True):
-            assert [text for text, _ in one.hypotheses] == [text for text, _ in other.hypotheses]
-            scores = [score for _, score in other.hypotheses]
-            assert [score for _, score in one.hypotheses] == pytest.approx(scores, abs=tolerance)
-
-
-@pytest.mark.parametrize("options", [GREEDY, {}], ids=["greedy", "beam"])
-@pytest.mark.parametrize("dtype", [slow(torch.float32), torch.float64])
-def test_D9_neighbours_change_no_translation(
-    tokenizer: Tokenizer, dtype: torch.dtype, options: dict[str, object]
-) -> None:
-    lines = sentences(12, seed=5)
-    long_line = " ".join(random.Random(6).choices(WORDS, k=200))
-    model = random_model(tokenizer, dtype=dtype)
-    translate = translator_of(
-        tokenizer, model=model, max_source_length=2000, batch_tokens=1_000_000, **options
-    ).translate
-    alone = [translate([line])[0].text for line in lines]
-    assert texts(translate(lines)) == alone
-    assert texts(translate([*lines, long_line]))[:-1] == alone
 
 
 @pytest.mark.parametrize("options", [GREEDY, {"n_best": 4}], ids=["greedy", "beam"])

@@ -9,7 +9,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.addons.documents.test_markup_properties import translated
+from tests.addons.documents.test_markup_properties import texts_of, translated
 from tests.support.each import each
 from tests.support.marked import MARK, in_order, marked, reversed_order, unmarked
 from transformer_cli.addons.documents.document import parse, translate_document
@@ -31,10 +31,6 @@ SIDE_BY_SIDE = {
     "icon": "{}<i class=icon></i>{}",
 }
 TEXTS = [("The soup is hot.", "The cake is cold."), ("The soup", "The cake"), ("the soup", "the cake"), ("Soup!", "ok")]
-
-
-def texts_of(document: str, format_name: str) -> list[str]:
-    return [unit.text for unit in parse(document, format_name).units]
 
 
 @each("markup, texts", list(product(SIDE_BY_SIDE.values(), TEXTS)))

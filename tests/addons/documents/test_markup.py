@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.addons.documents.test_markup_properties import echo, translated
+from tests.addons.documents.test_markup_properties import echo, texts_of, translated
 from tests.support.each import each
 from transformer_cli.addons.documents.document import parse, translate_document, translate_documents
 from transformer_cli.addons.documents.formats import formats
@@ -44,10 +44,6 @@ def reversed_words(texts: Sequence[str]) -> list[Translated]:
 def upper(texts: Sequence[str]) -> list[Translated]:
     """Translates into capitals, without an alignment."""
     return [translated(text.upper()) for text in texts]
-
-
-def texts_of(document: str, format_name: str) -> list[str]:
-    return [unit.text for unit in parse(document, format_name).units]
 
 
 # ---- Which texts are translated

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.each import each
-from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.document import parse, translate_document
 from transformer_cli.addons.documents.formats import formats
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.errors import DataError
@@ -22,6 +22,10 @@ WORDS = ["cat", "dog,", "(milk)", "and", "a", "„chair“", "3.5", "x-y", "sat.
 
 def translated(text: str, alignment: Sequence[tuple[int, int]] | None = None) -> Translated:
     return Translated([Candidate(text, 0.0)], alignment=None if alignment is None else list(alignment))
+
+
+def texts_of(document: str, format_name: str) -> list[str]:
+    return [unit.text for unit in parse(document, format_name).units]
 
 
 def echo(texts: Sequence[str]) -> list[Translated]:
