@@ -1,6 +1,6 @@
 """A pytest plugin: which lines of the package each test runs, in this process and in those that it starts.
 
-`scripts/line_map.py` starts it under `coverage run`; the file $TFM_LINES gets a JSON object of each test.
+`scripts/mutation/line_map.py` starts it under `coverage run`; the file $TFM_LINES gets a JSON object of each test.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Mutants: sources of one module with one small fault, and a sample of them over all packages.
 
-`scripts/mutate.py` tests them.
+`scripts/mutate` tests them.
 """
 
 import ast

@@ -43,14 +43,13 @@ OLD = re.compile("|".join(rf"(?P<w{i}>(?<!\w)(?:{word})(?!\w))" for i, word in e
 
 FOLDERS = ("transformer_cli", "configs", "docs", "scripts")
 ENDINGS = {".py", ".yaml", ".md", ".html", ""}
-# `rivals` is a key of `tfm bench`; data/demo.py is about words and has its own.
+# `rivals` is a key of `tfm bench`.
 ALLOWED = {
     "transformer_cli/addons/benchmarks/keys.py": {"rivals"},
     "docs/configuration.md": {"rivals"},
     "docs/benchmarking.md": {"rivals"},
     "transformer_cli/addons/benchmarks/worker.py": {"n_cells"},  # in --json
     "transformer_cli/training/progress.py": {"n_cells"},  # in state.json
-    "transformer_cli/data/demo.py": {"rivals", "said_"},
 }
 
 
