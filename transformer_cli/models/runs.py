@@ -1,13 +1,11 @@
 """The run that a model lies in, and the config that the run was started with."""
 
-from contextlib import suppress
 from pathlib import Path
 
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.models.file import ModelFile
 
 CONFIG_FILE = "config.yaml"
 
@@ -29,12 +27,3 @@ def read_config(folder: Path) -> TrainConfig:
             f"{file}: not the config of a run ({error}). Restore it, or choose another name="
         ) from error
     return config
-
-
-def label_smoothing_of(model: ModelFile, path: Path) -> float | None:
-    """What a model was trained with, by its file or by the run that it lies in; None where neither says."""
-    found = model.provenance.get("label_smoothing")
-    if found is None and (folder := run_of(path.resolve())) is not None:
-        with suppress(CheckpointError):
-            found = read_config(folder).train.label_smoothing
-    return float(found) if isinstance(found, float | int) and 0 <= found < 1 else None

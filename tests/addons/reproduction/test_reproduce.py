@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 from tests.support.each import each
 from tests.toy import run as toy_run
 from transformer_cli.addons.reproduction import reproduce_run
+from transformer_cli.addons.reproduction.departures import departures, grouped_lines
 from transformer_cli.addons.reproduction.keys import ReproduceConfig
 from transformer_cli.addons.reproduction.records import (
     REPRODUCTIONS_FOLDER,
@@ -35,7 +36,6 @@ from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import MODEL_FILE
 from transformer_cli.training import loop
-from transformer_cli.training.departures import departures, grouped_lines
 from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest

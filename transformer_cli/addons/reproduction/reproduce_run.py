@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from transformer_cli.addons.reproduction.departures import departures, grouped_lines
 from transformer_cli.addons.reproduction.keys import ReproduceConfig
 from transformer_cli.addons.reproduction.records import Reproduction
 from transformer_cli.addons.reproduction.reference_curve import ReferenceCurve
@@ -19,7 +20,6 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import MODEL_FILE, read_model
 from transformer_cli.system import processor
-from transformer_cli.training.departures import departures, grouped_lines
 from transformer_cli.training.writers import METRICS_FILE
 
 NEVER_RUN = "no run of ours exists yet: there is no reference curve"
