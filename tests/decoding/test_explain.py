@@ -20,7 +20,7 @@ from tests.toy.run import model_file, packed
 from tests.toy.run import sentences as letters
 from tests.toy.translator import GREEDY, SAMPLE, engine_of, random_model, sentences, toy_tokenizer, translator_of
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.decoding.explain import MOST_HYPOTHESES, explain_for_page, explain_reference, explain_search
+from transformer_cli.decoding.explain import explain_reference, explain_search
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.search import SEARCHES, SearchRequest, rows_per_sentence
 from transformer_cli.decoding.search.trace import ROOT, Fate, SearchTrace, TraceRecorder
@@ -254,19 +254,6 @@ def test_a_forced_prefix_is_shown_with_what_it_bans() -> None:
 def test_a_search_of_a_plugin_that_records_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"decode.search=mbr: records no steps.*Choose decode.search=beam"):
         translator_of(toy_tokenizer(), options=EXPLAIN, search="mbr", beam_size=1)
-
-
-def test_a_page_gets_no_more_hypotheses_than_it_can_show() -> None:
-    translator = translator_of(toy_tokenizer(), options=EXPLAIN, beam_size=80, min_length=12, max_extra_length=30)
-    (result,) = translator.translate(["the pretty woman sat down in her chair ."])
-    assert result.searched is not None
-    whole = explain_search(result.searched[0], translator.tokenizers)
-    record = explain_for_page(result.searched[0], translator.tokenizers)
-    assert len(record["hypotheses"]) <= MOST_HYPOTHESES < len(whole["hypotheses"])
-    numbers = {0, *(one["id"] for one in record["hypotheses"])}
-    assert numbers >= {one["parent"] for one in record["hypotheses"]}
-    assert numbers >= set(record["path"])
-    assert record["notes"][0].startswith(f"of {len(whole['hypotheses']):,} hypotheses those are shown")
 
 
 # ---- References

@@ -1,4 +1,4 @@
-"""What comes out of a model, step by step, as one JSON object of a line: the table and the page show the same.
+"""What comes out of a model, step by step, as one JSON object of a line: tables and pages show the same.
 
 docs/explaining.md describes the keys.
 """
@@ -17,11 +17,6 @@ from transformer_cli.inference.force_decode import ForcedDistribution, force_dec
 
 Record = dict[str, Any]
 
-# What a page shows of a search: more would be slow to open, and no one could read it.
-MOST_STEPS = 60
-MOST_HYPOTHESES = 1200
-MOST_RANKED = 12
-
 
 def explain_search(searched: Searched, tokenizers: Tokenizers) -> Record:
     """The steps of the best hypothesis, all hypotheses with their scores and parents, and the final ranking.
@@ -29,7 +24,7 @@ def explain_search(searched: Searched, tokenizers: Tokenizers) -> Record:
     Hypothesis 0 is the empty one. `parent` is the hypothesis that one continues; `path` are those of the translation.
     """
     source, target = tokenizers.source, tokenizers.target
-    best, trace = searched.hypotheses[0], _trace_of(searched)
+    best, trace = searched.hypotheses[0], trace_of(searched)
     path = trace.path(trace.find(best.ids, finished=best.finished)[0])
     return {
         "source": source.pieces([*searched.source_ids, *source.end_ids]),
@@ -45,48 +40,18 @@ def explain_search(searched: Searched, tokenizers: Tokenizers) -> Record:
     }
 
 
-def _trace_of(searched: Searched) -> SearchTrace:
+def trace_of(searched: Searched) -> SearchTrace:
+    """The trace of a search that recorded one."""
     trace = searched.hypotheses[0].trace
     assert trace is not None, "the search was not asked for a trace"
     return trace
-
-
-def explain_for_page(searched: Searched, tokenizers: Tokenizers) -> Record:
-    """The record of `explain_search`, cut to what a page can show, with each hypothesis's likeliest tokens (`next`)."""
-    record, options = explain_search(searched, tokenizers), _trace_of(searched).options
-    of_id = {one["id"]: one for one in record["hypotheses"]}
-    shown = [one["id"] for one in record["hypotheses"] if one["step"] <= MOST_STEPS]
-    notes = []
-    if len(record["steps"]) > MOST_STEPS:
-        notes.append(f"the first {MOST_STEPS} of {len(record['steps'])} steps are shown")
-    if len(shown) > MOST_HYPOTHESES:
-        wanted = set(record["path"])
-        for one in record["ranking"][:MOST_RANKED]:
-            node = one["hypothesis"]
-            while node != ROOT:
-                wanted.add(node)
-                node = of_id[node]["parent"]
-        notes.append(f"of {len(shown):,} hypotheses those are shown that led to the first {MOST_RANKED} of the ranking")
-        shown = [index for index in shown if index in wanted]
-    return {
-        **record,
-        "steps": record["steps"][:MOST_STEPS],
-        "hypotheses": [of_id[index] for index in shown],
-        "ranking": record["ranking"][:MOST_RANKED],
-        "next": {
-            node: [_option(one, tokenizers.target) for one in options[node]]
-            for node in (ROOT, *shown)
-            if node in options
-        },
-        "notes": notes,
-    }
 
 
 def _step(trace: SearchTrace, index: int, target: Tokenizer) -> Record:
     node = trace.nodes[index]
     return {
         **_token(node, target),
-        "likeliest": [_option(one, target) for one in trace.options[node.parent]],
+        "likeliest": [option_record(one, target) for one in trace.options[node.parent]],
     }
 
 
@@ -110,7 +75,8 @@ def _hypothesis(node: Continuation, target: Tokenizer) -> Record:
     return {**found, "lacks_terms": True} if node.lacks_terms else found
 
 
-def _option(option: TokenOption, target: Tokenizer) -> Record:
+def option_record(option: TokenOption, target: Tokenizer) -> Record:
+    """A token that a step could have taken."""
     found: Record = {"token": _piece(option.id, target), "probability": rounded_probability(option.log_prob)}
     if not option.allowed:
         found["allowed"] = False

@@ -17,8 +17,7 @@ from transformer_cli.addons.pages.document import document, escaped
 def render(maps: AttentionMaps, explanation: Mapping[str, Any] | None = None) -> str:
     """The page for one sentence; equal maps give equal text.
 
-    `explanation` are the steps of the search (`decoding.explain.explain_for_page`), or of a given translation
-    (`explain_reference`).
+    `explanation` are the steps of the search, or of a given translation, as the module `explanation` makes them.
     """
     weights = {"encoder": maps.encoder_YHSS, "decoder": maps.decoder_YHTT, "cross": maps.cross_YHTS}
     tokens = {"source": maps.source, "read": maps.read, "written": maps.written}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from transformer_cli.addons.attention_maps.explanation import LIKELIEST, explain_for_page, explain_given
 from transformer_cli.addons.attention_maps.keys import AttentionConfig, AttentionKind
 from transformer_cli.addons.attention_maps.maps import (
     AttentionMaps,
@@ -21,12 +22,12 @@ from transformer_cli.addons.attention_maps.run_positions import draw_positions
 from transformer_cli.config.model import Positions
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.decoding.explain import MOST_STEPS, Record, explain_for_page, explain_reference
+from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.opening import with_own_length_penalty
 from transformer_cli.decoding.results import Searched, TranslateOptions
 from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.decoding.segmentation import split_line
-from transformer_cli.decoding.torch_engine import TorchEngine, torch_translator
+from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
@@ -40,7 +41,6 @@ from transformer_cli.text_io import check_output, open_output
 
 PICTURES = (".png", ".svg")
 _FORMATS = (".html", *PICTURES, ".json")
-LIKELIEST = 6  # tokens of each step on a page
 _MAX_TOKENS = 1000  # tokens of a side: the weights of more would not fit in memory
 
 
@@ -95,7 +95,7 @@ def run(config: AttentionConfig) -> None:
     )
     for job, ids in [(job, encode(job, file, translator)) for job in work]:
         if job.translation is not None and form == ".html":
-            ids = replace(ids, explanation=explain_given(translator, ids, file.label_smoothing))
+            ids = replace(ids, explanation=explain_given(translator, ids.source, ids.target, file.label_smoothing))
         maps = compute_attention_maps(
             model, file.tokenizers, ids.source, ids.target, name=name, notes=ids.notes, finished=ids.finished
         )
@@ -204,15 +204,6 @@ def encode(job: Job, file: ModelFile, translator: Translator) -> EncodedPair:
                 f"{job.where}: its {side} has {n:,} tokens, more than the {limit:,} that can be shown. Shorten it"
             )
     return ids
-
-
-def explain_given(translator: Translator, ids: EncodedPair, smoothing: float | None) -> Record:
-    engine = translator.engine
-    assert isinstance(engine, TorchEngine)
-    record = explain_reference(engine, ids.source, ids.target, n_likeliest=LIKELIEST, smoothing=smoothing)
-    n_steps = len(record["steps"])
-    notes = [f"the first {MOST_STEPS} of {n_steps} steps are shown"] if n_steps > MOST_STEPS else []
-    return {**record, "steps": record["steps"][:MOST_STEPS], "notes": notes}
 
 
 def encode_segment(job: Job, tokenizers: Tokenizers, translator: Translator) -> EncodedPair:
