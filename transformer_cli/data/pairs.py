@@ -32,20 +32,3 @@ def check_separates(config: DataConfig, tokenizer: Tokenizer) -> None:
             f"data.columns={config.columns}: two texts are separated by EOS, which the given vocabulary does not have,"
             " or begins sentences with. Choose another model, or train a vocabulary"
         )
-
-
-def encode_text_pairs(tokenizer: Tokenizer, sources: Sequence[str]) -> list[tuple[list[int], list[int]]]:
-    """The ids of both texts of each source, without BOS and EOS; two times none for a blank one."""
-    pairs = [texts_of(source) for source in sources]
-    ids = tokenizer.encode([first for first, _ in pairs] + [second for _, second in pairs])
-    ids = [[tokenizer.unk_id if i == tokenizer.eos_id else i for i in one] for one in ids]
-    return [(a, b) if a and b else ([], []) for a, b in zip(ids[: len(pairs)], ids[len(pairs) :], strict=True)]
-
-
-def delimited_pair(first: Sequence[int], second: Sequence[int], tokenizer: Tokenizer, *, max_length: int) -> list[int]:
-    """Both with BOS and EOS; if these are more than `max_length` tokens, the longer text is cut, then both."""
-    room = max(max_length - 3, 2)
-    n_first = min(len(first), max(room - len(second), room - room // 2))
-    n_second = min(len(second), room - n_first)
-    eos_id = tokenizer.eos_id
-    return [tokenizer.bos_id, *first[:n_first], eos_id, *second[:n_second], eos_id]

@@ -19,7 +19,7 @@ from tests.conftest import Run, slow
 from tests.support.each import each
 from tests.toy import run as toy_run
 from transformer_cli.addons.classification.classifier import Classifier, pool_segments
-from transformer_cli.addons.embedding.encode import LineEncoder
+from transformer_cli.addons.embedding.encode import LineEncoder, delimited_pair
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig, Pooling
@@ -28,7 +28,6 @@ from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.encoding import Encoded
 from transformer_cli.data.feed import Feed
-from transformer_cli.data.pairs import delimited_pair
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, DataError

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.config.model import Positions
-from transformer_cli.data.pairs import delimited_pair, encode_text_pairs
+from transformer_cli.data.pairs import texts_of
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.transfer import to_device
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
@@ -28,6 +28,23 @@ def encode_whole(tokenizer: Tokenizer, lines: Sequence[str], *, max_length: int,
 def delimited(ids: Sequence[int], tokenizer: Tokenizer, *, max_length: int, begins: bool = True) -> list[int]:
     """A sentence with EOS, and with BOS if it `begins` with one, cut to `max_length` tokens."""
     return [*([tokenizer.bos_id] if begins else []), *ids[: max_length - begins - 1], *tokenizer.end_ids]
+
+
+def encode_text_pairs(tokenizer: Tokenizer, sources: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+    """The ids of both texts of each source, without BOS and EOS; two times none for a blank one."""
+    pairs = [texts_of(source) for source in sources]
+    ids = tokenizer.encode([first for first, _ in pairs] + [second for _, second in pairs])
+    ids = [[tokenizer.unk_id if i == tokenizer.eos_id else i for i in one] for one in ids]
+    return [(a, b) if a and b else ([], []) for a, b in zip(ids[: len(pairs)], ids[len(pairs) :], strict=True)]
+
+
+def delimited_pair(first: Sequence[int], second: Sequence[int], tokenizer: Tokenizer, *, max_length: int) -> list[int]:
+    """Both with BOS and EOS; if these are more than `max_length` tokens, the longer text is cut, then both."""
+    room = max(max_length - 3, 2)
+    n_first = min(len(first), max(room - len(second), room - room // 2))
+    n_second = min(len(second), room - n_first)
+    eos_id = tokenizer.eos_id
+    return [tokenizer.bos_id, *first[:n_first], eos_id, *second[:n_second], eos_id]
 
 
 def longest_of(model: ModelFile) -> int:
