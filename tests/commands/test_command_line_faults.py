@@ -173,7 +173,7 @@ def test_E10_a_bug_of_ours_is_one_line_that_names_a_report(tmp_path: Path, monke
 
 
 def test_of_two_overrides_the_last_holds_and_a_line_says_so(tmp_path: Path) -> None:
-    """As everywhere with Hydra: a script has defaults, to which its own arguments are appended."""
+    """Hydra has the same rule: a script has defaults, to which its own arguments are appended."""
     ran = run(["prepare", *PREPARE[1:], "data.train=nowhere", "data.train=no"], tmp_path)
     first, last = ran.err.decode().removesuffix("\n").split("\n")
     assert first == "tfm: warning: data.train=nowhere, data.train=no: given more than once; the last one holds"

@@ -137,7 +137,7 @@ def test_a_file_that_root_replaces_stays_its_owners(tmp_path: Path) -> None:
 def test_a_group_that_cannot_be_kept_gets_no_more_than_everybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else those of another group could read what only the old group might."""
+    """Members of another group could otherwise read what only the old group might."""
     file = tmp_path / "file"
     file.write_bytes(b"old")
     file.chmod(0o664)

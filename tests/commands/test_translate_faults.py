@@ -172,7 +172,7 @@ def test_D14_at_a_terminal_each_line_is_answered_until_a_key_ends_it(folder: Pat
 
 @pytest.mark.parametrize("state", ["state", "shut"])
 def test_D14_at_a_terminal_lines_are_called_back_from_a_history(folder: Path, state: str) -> None:
-    """In `shut`, a file, none can be kept: one warning says so, and all else goes on."""
+    """No history can be kept in `shut`, a file: one warning says so, and all else goes on."""
     (folder / "shut").write_bytes(b"")
     history = folder / "state" / "tfm" / "history"
     (answer,) = run(TRANSLATE, folder, stdin=b"a b c\n").out.decode().split("\n")[:1]
@@ -234,7 +234,7 @@ def test_D15_a_killed_command_leaves_no_output_and_the_same_one_makes_it_whole(f
 
 
 def test_D16_a_file_that_appears_while_a_text_is_translated_is_kept_and_so_is_the_translation(folder: Path) -> None:
-    """As where two commands write one file: whoever comes second has worked for an hour, too."""
+    """Two commands may write one file, and the second has worked for an hour, too."""
     os.mkfifo(folder / "slow")
 
     def feed() -> None:

@@ -392,7 +392,7 @@ def test_who_does_not_cross_and_what_is_not_crossed_have_both_genders_and_both_a
 
 
 def test_did_not_is_contracted_with_verbs_of_going_alone(pairs: list[Pair]) -> None:
-    """So that one French sentence has one form in English, and a model knows both forms."""
+    """One French sentence has one form in English, and a model knows both forms."""
     verbs = {form: set(re.findall(rf"\b(?:did|does|do){form} (\w+)", " ".join(en for en, _ in pairs)))
              for form in ("n't", " not")}  # fmt: skip
     assert verbs["n't"] == {"cross", "leave", "visit"}

@@ -95,7 +95,7 @@ def test_new_text_is_shorter_and_in_new_pieces(kind: TokenizerKind, in_bytes: bo
 
 
 def test_a_new_merge_joins_pieces_of_the_old_segmentation() -> None:
-    """For BPE: each new piece is a concatenation of what the old model cuts its text into."""
+    """Each new piece of BPE is a concatenation of what the old model cuts its text into."""
     before, after = old(TokenizerKind.bpe, True), new(TokenizerKind.bpe, True)
     for line in NEW_TEXT:
         cuts = []
@@ -110,7 +110,7 @@ def test_a_new_merge_joins_pieces_of_the_old_segmentation() -> None:
 
 
 def test_merges_are_those_that_byte_pair_encoding_makes_next() -> None:
-    """By hand: of `ab ab ab ac`, over the letters alone."""
+    """The expected merges of `ab ab ab ac`, over the letters alone, are made by hand."""
     letters = train_tokenizer(["a b c"] * 5, TokenizerConfig(vocab_size=8, byte_fallback=False), seed=1)
     assert letters.pieces(range(4, 8)) == ["▁", "a", "b", "c"] or len(letters) == 8
     found = new_pieces(letters.model_bytes, ["abc abc abc ab ac ac"], 3)

@@ -127,7 +127,7 @@ def of_run(run: Path) -> tuple[Prepared, set[str]]:
 def test_held_out_sentences_stay_out_of_every_later_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the run that begins with the model, also when it goes on without it, and of one that begins with that."""
+    """The next run begins with the model, and goes on without it; a third begins with the next."""
     monkeypatch.chdir(tmp_path)
     old = sentences(80, seed=1)
     texts = written(tmp_path, "old.tsv", old), written(tmp_path, "new.tsv", sentences(300, seed=3))
@@ -158,7 +158,7 @@ def test_held_out_sentences_stay_out_of_every_later_run(
 def test_a_named_dev_set_is_warned_of_and_left_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also the training text itself, which is the dev set where there is too little to hold any out."""
+    """The same is said of the training text itself, which is the dev set where there is too little to hold any out."""
     monkeypatch.chdir(tmp_path)
     old, new = sentences(12, seed=1), sentences(60, seed=3)
     texts = written(tmp_path, "old.tsv", old), written(tmp_path, "new.tsv", new)

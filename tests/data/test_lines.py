@@ -403,7 +403,7 @@ def test_lines_that_wait_already_come_together_and_a_line_alone_at_once() -> Non
 
 
 def test_C11_a_long_line_that_comes_in_small_pieces_is_not_copied_for_each() -> None:
-    """Else its time and memory grow with the square of its length."""
+    """Copies would let time and memory grow with the square of its length."""
     ours, theirs = io.BytesIO(b"x" * 4_000_000 + b"\n"), io.BytesIO()
     source = io.BufferedReader(ours, 512)  # type: ignore[arg-type]
     source.read1 = lambda size=-1, /: ours.read(512)  # type: ignore[method-assign]

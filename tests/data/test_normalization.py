@@ -118,7 +118,7 @@ def test_a_letter_and_what_nfc_makes_of_it_stay_apart_where_the_text_has_both() 
 
 
 def test_a_model_whose_training_text_was_composed_reads_text_as_before() -> None:
-    """Its vocabulary has none of the letters that NFC replaces."""
+    """The vocabulary has none of the letters that NFC replaces."""
     lines = ("ড় a é", "ড় b Å", "가 c")
     lines = tuple(unicodedata.normalize("NFC", line) for line in lines)
     tokenizer = trained(*lines)

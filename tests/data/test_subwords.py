@@ -89,7 +89,7 @@ def test_segmentations_of_unigram_are_drawn_as_computed_by_hand() -> None:
 
 
 def test_the_likeliest_segmentation_of_unigram_is_the_usual_one() -> None:
-    """With a high alpha nothing else is drawn, but for ties."""
+    """A high alpha draws nothing else, except at ties."""
     lines = text().sources
     usual = tokenizer(TokenizerKind.unigram).encode(lines)
     drawn = tokenizer(TokenizerKind.unigram).sample(usual, range(len(lines)), alpha=10_000.0)
@@ -109,7 +109,7 @@ print(json.dumps(tokenizer.sample(tokenizer.encode(lines), range(len(lines)), al
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_process_draws_the_same_pieces(kind: TokenizerKind, tmp_path: Path) -> None:
-    """As one that resumes the run, or that has another rank of it."""
+    """The process may resume the run, or be another rank of it."""
     lines = text().sources[:50]
     ours = tokenizer(kind).sample(tokenizer(kind).encode(lines), range(50), alpha=0.3)
     (tmp_path / "model").write_bytes(tokenizer(kind).model_bytes)

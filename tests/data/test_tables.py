@@ -185,7 +185,7 @@ def test_a_table_of_csv_is_not_read_as_the_text_of_one_side(tmp_path: Path, deli
 
 @pytest.mark.parametrize("sentence", ["It is {}, but not {}.", "{}", "No comma here: {} {}", '"{}," she said, "{}."'])
 def test_sentences_in_files_called_csv_are_sentences(tmp_path: Path, sentence: str) -> None:
-    """Also such that have one comma each."""
+    """Sentences with one comma each are no table either."""
     lines = [sentence.format(word, word * 2) for word in ("warm", "cold", "quiet", "new") * 30]
     for name in ("a.csv", "b.csv"):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

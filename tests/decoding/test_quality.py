@@ -87,7 +87,7 @@ def test_bounds_leave_lines_of_normal_length_as_they_were() -> None:
 
 
 def test_a_line_of_very_many_words_ends() -> None:
-    """Within about a second; when every pair of words was compared, within hours."""
+    """It takes about a second; a comparison of every pair of words would take hours."""
     generator = random.Random(1)
     words = [generator.choice("abcdefghij") + generator.choice("klmnopqrst") for _ in range(50_000)]
     text = " ".join(words)

@@ -219,7 +219,7 @@ def source(n_sentences: int, longest: int, device: torch.device) -> Tensor:
 
 @pytest.mark.parametrize("name", slow_but(CONFIGS, "greedy"))
 def test_no_step_waits_for_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the device "meta" nothing can be read: a step that tries to raises."""
+    """The device "meta" has nothing to read: a step that tries to raises."""
     (config, what), tokenizer = CONFIGS[name], toy_tokenizer()
     model, syncs = random_model(tokenizer, config=VARIANTS["modern"]).to(META), []
 

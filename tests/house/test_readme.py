@@ -167,7 +167,7 @@ def headings_of(page: Path) -> dict[str, str]:
 
 @each("page", PAGES)
 def test_a_link_that_is_called_as_a_section_leads_to_one_of_that_name(page: Path) -> None:
-    """Where no page has that name itself, and the name is not that of many things."""
+    """Names of pages, and names that mean many things, are left out."""
     titles = {target.stem.replace("_", " ") for target in PAGES}
     sections = {target.resolve(): headings_of(target) for target in DOCS if target.stem != "configuration"}
     named = {name for of_page in sections.values() for name in of_page} - titles - {"translation", "measured"}

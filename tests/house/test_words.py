@@ -103,7 +103,7 @@ def without_subject(source: str) -> Iterator[tuple[int, str]]:
 
 
 def test_docstrings_say_what_the_thing_is() -> None:
-    paths = [path for path in files() if path.suffix == ".py"]
+    paths = [path for path in [*files(), *(ROOT / "tests").rglob("*.py")] if path.suffix == ".py"]
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in paths

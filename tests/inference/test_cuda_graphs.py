@@ -323,7 +323,7 @@ def test_a_gpu_replays_whole_steps_without_waiting(search: dict[str, Any], monke
 @pytest.mark.gpu
 @NEEDS_GPU
 def test_graphs_of_two_translators_come_and_go_on_a_gpu() -> None:
-    """Also after all of one have been dropped, for larger batches or for their memory."""
+    """All graphs of one may be dropped before, for larger batches or for their memory."""
     lines = sentences(40, seed=9)
     models = [random_model(toy_tokenizer(), config=PLAIN, dtype=torch.float64, seed=n).to(GPU) for n in (1, 2)]
     eager, graphed = (

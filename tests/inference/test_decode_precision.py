@@ -219,7 +219,7 @@ def base_model(device: torch.device = META) -> Transformer:
 
 
 def test_the_memory_of_a_sentence_is_that_of_its_cache_and_its_logits() -> None:
-    """By hand, for base in bf16 with 4 beams, 50 source and 100 target tokens."""
+    """The expected bytes are computed by hand, for base in bf16 with 4 beams, 50 source and 100 target tokens."""
     model = base_model().to(torch.bfloat16)
     own = 2 * 6 * 4 * 100 * 2 * 512 + 2 * 4 * 100 * 4
     source = 2 * 50 * (2 * 6 * 2 * 512 + 2048 + 8 * 512)
@@ -323,7 +323,7 @@ def test_near_ties_of_all_batches_are_decoded_again_in_shapes_of_their_own_lengt
 
 
 def test_the_second_result_does_not_depend_on_the_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here logits are wrong in another way for every number of rows, as kernels round, and alike in each row."""
+    """The logits are wrong in another way for every number of rows, as kernels round, and alike in each row."""
     tokenizer, lines = toy_tokenizer(), sentences(24, seed=9)
     model, exact_step = random_model(tokenizer, dtype=torch.float64), TransformerDecoder.step
     rows: set[int] = set()

@@ -103,7 +103,7 @@ def test_D7_pairs_in_another_order_give_numbers_in_that_order() -> None:
 
 
 def test_all_that_can_be_said_has_probability_one() -> None:
-    """Of one token more: the next tokens' and the end's probabilities, read back one by one, add up."""
+    """The probabilities of each next token and of the end, force-decoded one by one, add up to 1."""
     model = random_model(IDS, dtype=torch.float64)
     (source,), (target,) = IDS.encode(["the cat drank"]), IDS.encode(["the milk"])
     ends = read(model, [(source, target)])[0].log_probs[-1]

@@ -214,7 +214,7 @@ def test_D10_ties_are_decided_alike_in_any_batch(options: dict[str, Any], monkey
 
 
 def test_D10_a_tie_rule_that_depends_on_the_batch_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a batch of several, of equal tokens the higher id goes first."""
+    """The rule under test: in a batch of several, the higher id of equal tokens goes first."""
 
     def turned(
         beam: Beam, state: SearchState, log_p_RV: Tensor, ranking_RV: None, *, exact: bool
@@ -502,7 +502,7 @@ def test_exact_translations_are_the_usual_ones(options: dict[str, Any]) -> None:
 
 
 def test_without_exact_some_bits_differ() -> None:
-    """Else the tests above would hold for no reason of ours."""
+    """The tests above would otherwise hold whatever tfm does."""
     tokenizer, lines = toy_tokenizer(), sentences(40, seed=5)
     translator = translator_of(tokenizer, **GREEDY)
     assert bits(translate_in(ALONE, translator, lines)) != bits(translate_in(Arrangement(), translator, lines))

@@ -147,7 +147,7 @@ def test_the_score_of_a_search_with_a_cache_is_that_of_a_pass_without(name: str,
 
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_static_buffers_have_the_same_window(beam_size: int) -> None:
-    """Which hide what is before the window, and what is not yet written."""
+    """Static buffers mask what is before the window, and what is not yet written."""
     decoder, (source_BS, _) = TransformerDecoder(toy_model(attention_window=3)), toy_pair()
     growing = decoder.start(source_BS, beam_size=beam_size, max_length=8)
     static = decoder.static_cache(source_BS, *source_BS.shape, beam_size=beam_size, max_length=8)
@@ -253,7 +253,7 @@ def test_one_projection_in_for_each_embedding_and_one_out_for_a_tied_output(tyin
 
 
 def test_the_products_of_narrow_embeddings_are_counted() -> None:
-    """Of 7 source and 5 target tokens, against the model with wide ones."""
+    """The products of 7 source and 5 target tokens are compared with those of a model with wide embeddings."""
     wide, narrow = (count_projections(toy_model(d_embedding=width), n_source=7, n_target=5) for width in (None, 6))
     added = [Projection(7, 6, 16), Projection(5, 6, 16), Projection(5, 16, 6), Projection(5, 6, 20)]
     assert narrow == wide - Counter([Projection(5, 16, 20)]) + Counter(added)

@@ -91,7 +91,7 @@ def test_a_sentence_never_depends_on_its_neighbours(changes: dict[str, Any]) -> 
 def test_decoding_step_by_step_equals_decoding_at_once(
     changes: dict[str, Any], dtype: torch.dtype, tolerance: float
 ) -> None:
-    """With two beams of three sentences that change places, and sentences that leave, as a search has it."""
+    """Two beams of each of three sentences change places, and sentences leave, as in a search."""
     model = toy_model(dtype, **changes)
     source_BS = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, PAD, PAD], [11, 12, 13, 2, PAD]])
     prefix_RT = torch.randint(4, VOCABULARY, (3, 1)).repeat_interleave(2, dim=0)  # a sentence's rows begin alike
@@ -392,7 +392,7 @@ def test_gradients_are_finite_and_alive_24_layers_deep() -> None:
 
 
 def test_a_fresh_model_knows_nothing() -> None:
-    """Its first loss is near ln V, the loss of a guess among all V tokens."""
+    """The first loss is near ln V, the loss of a guess among all V tokens."""
     torch.manual_seed(0)
     model = sized(ModelConfig(d_model=128, n_heads=4, d_ff=256), 1000, 1000).eval()
     source_BS, target_BT = torch.randint(4, 1000, (2, 8, 20))

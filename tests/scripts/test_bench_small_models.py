@@ -181,7 +181,7 @@ def test_scores_are_shown_with_their_mean_and_deviation(bench: ModuleType) -> No
 def test_a_row_is_trained_and_scored_once(
     bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And a second start prints the same without training."""
+    """A second start prints the same without training."""
     runs = tmp_path / "runs"
     tiny = "model=tiny train.max_steps=2 schedule.warmup_steps=1 data.tokenizer.vocab_size=120 train.save_every=1"
     options = ["--seeds", "1,2", "--runs", str(runs), "--test", *tiny.split(), "device=cpu"]

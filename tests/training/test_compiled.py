@@ -186,7 +186,7 @@ def test_an_epoch_is_compiled_for_as_many_sizes_as_there_are(name: str, monkeypa
 def test_gradients_of_the_last_layers_are_complete_before_the_first_are_computed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So that their buckets are reduced meanwhile. Compiled as one graph, all would be complete at its end."""
+    """The buckets of the last ones are reduced meanwhile. Compiled as one graph, all would be complete at its end."""
     traced(monkeypatch)
     deep = {"n_encoder_layers": 2, "n_decoder_layers": 2}
     one = trainer(Compile.default, **deep)
@@ -207,7 +207,7 @@ def test_gradients_of_the_last_layers_are_complete_before_the_first_are_computed
 
 @OF_TORCH
 def test_a_batch_that_fits_no_constant_size_is_not_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Or the compiler would stop after so many of them, and a resumed run would count anew."""
+    """The compiler would otherwise stop after so many of them, and a resumed run would count anew."""
     compiled_for: list[Sizes] = []
 
     by_layer = CompiledLoss._loss_by_layer
@@ -234,7 +234,7 @@ def test_a_batch_that_fits_no_constant_size_is_not_compiled_for(monkeypatch: pyt
 @OF_TORCH
 @pytest.mark.slow
 def test_every_run_of_a_process_is_compiled_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the runs of a sweep are."""
+    """The runs of a sweep share a process."""
     torch._dynamo.reset()
     n_graphs = 0
 
@@ -300,7 +300,7 @@ def test_a_rank_readies_its_own_share() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_compiled_kernels_learn_what_plain_ones_learn(dropout: float, figures: Callable[[str, str], None]) -> None:
-    """With dropout, which masks are others: what both have in common is that they depend on the seed alone."""
+    """The masks of dropout differ: what both have in common is that they depend on the seed alone."""
     torch._dynamo.reset()
     compiled, other = (trainer(Compile.default, dropout=dropout) for _ in range(2))
     plain = other if dropout else trainer()
@@ -452,7 +452,7 @@ def test_what_auto_does_not_compile_is_said(
 
 
 def test_one_graph_of_checkpointed_layers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its dropout would come from seeds of its own: the same in every update."""
+    """The dropout of the graph would come from seeds of its own: the same in every update."""
     monkeypatch.setattr(Gpu, "of", lambda device: Gpu((9, 0), has_flash=True, has_varlen=True))
     settings = config(compile=Compile.graphs, activation_checkpointing=True)
     says = r"^train\.compile=graphs: does not go with train\.activation_checkpointing=true\. Set train\.compile=none"

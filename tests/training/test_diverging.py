@@ -223,7 +223,7 @@ def test_B13_a_model_that_gives_no_numbers_on_dev_is_never_best_and_uses_up_pati
 
 
 def test_after_the_last_one_that_is_borne_nothing_is_learnt_any_more() -> None:
-    """On a GPU it is noticed one update late; the incident must find the weights as they were."""
+    """A GPU notices it one update late; the incident must find the weights as they were."""
     skips, finite = NonFiniteTracker(CPU, limit=2), [True, False, False, True, True]
     skipped = []
     for step, is_finite in enumerate(finite):

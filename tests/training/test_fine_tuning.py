@@ -355,7 +355,7 @@ def test_text_that_is_no_other_is_scored_once(place: Path) -> None:
 def test_a_run_goes_on_when_all_that_it_began_with_is_gone(
     changes: list[str], place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also a run without a name: the same command finds it."""
+    """The same command finds a run without a name, too."""
     asked = [*command("new"), "init.from=runs/base", *changes]
     assert main([*asked, "runs=whole"]) == 0
     assert main([*asked, "runs=stopped", "train.max_steps=2"]) == 0

@@ -123,7 +123,7 @@ def test_muon_takes_every_matrix_between_the_layers_and_no_embedding(tying: Tyin
 
 @pytest.mark.parametrize("swiglu", [True, False])
 def test_muon_takes_matrices_that_share_a_tensor_one_by_one(swiglu: bool) -> None:
-    """As torch's Muon takes them where each has a tensor of its own."""
+    """The reference is torch's Muon, where each matrix has a tensor of its own."""
     width, n_heads, d_k, d_v, d_ff = 8, 2, 3, 5, 12
     activation = Activation.swiglu if swiglu else Activation.relu
     torch.manual_seed(0)

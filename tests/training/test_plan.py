@@ -137,7 +137,7 @@ def test_a_schedule_that_ends_with_the_run_ends_with_its_epochs_also_after_a_sto
 
 
 def test_steps_that_end_a_run_before_its_epochs_are_told() -> None:
-    """As those of a recipe do that the user does not know of."""
+    """The steps may be those of a recipe, of which the user does not know."""
     epoch = Epoch(20_000, 200_000, 60)
     demo: TrainConfig = load_config("train", ["data=demo_fr_en", "train.max_epochs=10"])
     (warning,) = plan_warnings(limited(demo, epoch), epoch)

@@ -210,7 +210,7 @@ def test_B11_a_loss_that_is_not_finite_is_counted_at_any_scale_and_leaves_it(
 
 
 def test_B11_fp16_learns_nothing_after_too_many_in_a_row_either(fp16: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU the count is read an update later."""
+    """A GPU reads the count an update later."""
     fp16.train_step(batches(40), step=1, lr=0.01)
     broken(fp16, monkeypatch, fp16.settings.max_nonfinite_steps, loss=True)
     before = tensors(fp16)

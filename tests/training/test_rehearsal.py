@@ -186,7 +186,7 @@ def test_an_update_in_fp16_with_its_scaler_does_not_wait(options: dict[str, Any]
 
 
 def test_an_optimizer_skips_on_the_device() -> None:
-    """By `skip`, which no host reads."""
+    """The tensor `skip` decides, which no host reads."""
     for name in ("adam", "adamw", "muon"):
         run = training(config_of(optimizer=name))
         for parameter in run.trainer.model.parameters():
@@ -248,7 +248,7 @@ def test_attention_takes_few_kernels_whatever_the_lengths(name: str, n_attention
 
 @pytest.mark.parametrize("name", ["bf16", "language model, rotary, bf16", "bf16, checkpointing"])
 def test_variable_length_attention_takes_one_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from Ampere on: the meta device stands for other GPUs elsewhere."""
+    """The meta device stands for GPUs from Ampere on here, and for other GPUs elsewhere."""
     monkeypatch.setattr(trainer_module, "choose_kernel", lambda *args: PackedKernel.varlen)
     run = training(config_of(**OPTIONS[name], **ONE_LARGE_BATCH))
     seen = forward(run)
@@ -387,7 +387,7 @@ def waits_of_steps(name: str, *, n_steps: int) -> list[int]:
 
 @pytest.mark.parametrize("name", slow_but(SEARCHES, "groups", "top p"))
 def test_a_step_of_a_search_does_not_wait(name: str) -> None:
-    """But for reading which sentences are done, once before the last steps counted here."""
+    """The search reads which sentences are done once, before the last steps counted here."""
     waits = waits_of_steps(name, n_steps=SYNC_INTERVAL + 3)
     assert waits[SYNC_INTERVAL - 1] == waits[1]
     assert waits[-1] == waits[SYNC_INTERVAL] == waits[1] + 1

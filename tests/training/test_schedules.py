@@ -65,7 +65,7 @@ def test_warm_up_rises_in_a_straight_line_to_the_peak(name: str) -> None:
     ],
 )
 def test_decay_by_hand(name: str, after_a_quarter: float, half_way: float, at_the_end: float) -> None:
-    """Of 1099 updates 999 come after the warm-up: the thousandth would have the rate zero."""
+    """The warm-up leaves 999 of 1099 updates: the thousandth would have the rate zero."""
     schedule = peaked(name, max_steps=1099)
     expected = [after_a_quarter, half_way, at_the_end]
     assert [schedule(350), schedule(600), schedule(1099)] == pytest.approx(expected, rel=1e-9)

@@ -411,7 +411,7 @@ def test_A19_other_products_and_other_kernels_are_told(
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 def test_A19_a_compiler_that_fails_on_the_way_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU, where train.compile is auto."""
+    """The run is one on a GPU, where train.compile is auto."""
     from torch._dynamo.exc import TorchDynamoException
 
     def failing(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:

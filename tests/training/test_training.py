@@ -233,7 +233,7 @@ def test_the_seed_decides_the_weights_and_the_dropout(tmp_path: Path) -> None:
 
 
 def test_dropout_is_drawn_anew_for_every_seed_update_and_batch() -> None:
-    """At rate 0 the weights stay what they are, so that the loss differs by the dropout alone."""
+    """The weights stay what they are at rate 0, so that the loss differs by the dropout alone."""
     one, other = (Trainer(config(seed=seed), tokenizers(), CPU) for seed in (1, 2))
     other.model.load_state_dict(one.model.state_dict())
     (batch,) = micro_batches(prepared().train, np.arange(5), tokenizers(), max_tokens=1000)

@@ -110,7 +110,7 @@ def test_fewer_bits_are_possible(folder: Path) -> None:
 
 @pytest.mark.parametrize("tying", [Tying.three_way, Tying.none])
 def test_text_goes_through_the_one_sentencepiece_model(tmp_path: Path, tying: Tying) -> None:
-    """That of the source joins the pieces of a target that has another one, too."""
+    """A package has the SentencePiece model of the source, which also joins the pieces of a target with another one."""
     target = other_tokenizer() if tying is Tying.none else None
     model = model_file(target, norm=Norm.pre, tie_embeddings=tying)
     argos.write(model, tmp_path, package_version="1.0")
@@ -120,7 +120,7 @@ def test_text_goes_through_the_one_sentencepiece_model(tmp_path: Path, tying: Ty
 
 
 def test_an_underscore_is_shown_as_a_space_and_counted() -> None:
-    """As Argos does with every translation."""
+    """Argos does both with every translation."""
     shown = argos.Loaded.shown(None, "snake_case is_a ▁ word_")  # type: ignore[arg-type]
     assert shown == "snake case is a   word"
 

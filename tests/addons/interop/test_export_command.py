@@ -235,7 +235,7 @@ def test_an_earlier_export_that_cannot_be_removed_stays_beside_the_new_one(expor
 
 
 def test_the_corpus_of_a_model_may_have_names_that_are_no_text(folder: Path) -> None:
-    """Such as `caf\xe9.en`, which Python reads with a lone surrogate in it."""
+    """One is `caf\xe9.en`, which Python reads with a lone surrogate in it."""
     model = read_model(folder / "model.safetensors")
     model.data["train"] = ["caf\udce9.en", "caf\udce9.xx"]
     write_model(folder / "model.safetensors", model)

@@ -194,7 +194,7 @@ def test_a_folder_that_comes_between_the_renames_stays_and_the_earlier_export_be
 
 @pytest.mark.parametrize("kind", ["a folder", "a link", "a file", "a change"])
 def test_what_is_not_ours_is_never_replaced(out: Path, kind: str) -> None:
-    """Under the name of a file that we wrote there may be something of the user's now."""
+    """A file of the user's may have the name of one that we wrote."""
     mine = out / ("mine" if kind == "a file" else "model.bin")
     mine.unlink(missing_ok=True)
     if kind == "a link":

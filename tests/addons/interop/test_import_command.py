@@ -48,7 +48,7 @@ def folder(good: Path, tmp_path: Path) -> Path:
 
 
 def test_a_format_is_called_the_same_for_import_and_export() -> None:
-    """But for those that are read or written alone."""
+    """Formats that are read or written alone are left out."""
     read, written = set(import_formats()), set(export_formats())
     assert (read - written, written - read) == ({"fairseq", "opennmt"}, {"onnx"})
     for name in ("hf", "huggingface"):

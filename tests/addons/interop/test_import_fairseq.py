@@ -152,7 +152,7 @@ def test_sentences_begin_and_end_as_in_fairseq(tmp_path: Path) -> None:
 
 
 def test_white_space_within_a_piece_divides_it_as_in_fairseq(tmp_path: Path) -> None:
-    """By hand: apply-bpe cuts "1\\xa0b" into "1@@ \\xa0@@ b", in which Python's split, and so fairseq, finds "@@"."""
+    """The apply-bpe tool cuts "1\\xa0b" into "1@@ \\xa0@@ b", in which Python's split, and so fairseq, finds "@@"."""
     pieces = ["@@", "1@@", "b", *(f"x{i}@@" for i in range(ROWS - 7))]
     path = saved(tmp_path)
     for language in ("en", "de"):

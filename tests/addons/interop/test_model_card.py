@@ -128,7 +128,7 @@ def test_the_hub_reads_the_front_matter() -> None:
 
 
 def test_the_hub_library_accepts_the_card() -> None:
-    """Its own reader and its own parser of results."""
+    """The library's own reader and parser of results read it."""
     hub = pytest.importorskip("huggingface_hub")
     found = hub.ModelCard(card(facts(described(), license="mine", test=SCORES)))
     assert found.data.license == "other"

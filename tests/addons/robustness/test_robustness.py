@@ -152,7 +152,7 @@ def test_tags_stay_before_a_line_and_are_not_perturbed() -> None:
 
 
 def test_a_document_in_one_line_is_not_perturbed() -> None:
-    """Or one line of 100,000 characters would be translated eleven times, for minutes."""
+    """One line of 100,000 characters would be translated eleven times, for minutes."""
     assert set(make_suite(["a cat " * 20_000, "a cat", "a" * 5000], n_lines=9, seed=1).plain) == {1, 2}
 
 

@@ -302,7 +302,7 @@ def asked_of_deepl(server: Running, text: str, **options: Any) -> dict[str, Any]
     ],
 )
 def test_split_sentences_says_whether_a_line_end_ends_a_sentence(both: Running, split: Any, expected: str) -> None:
-    """With words reversed, it shows which of them were one text."""
+    """The model reverses words, which shows which of them were one text."""
     options = {} if split is None else {"split_sentences": split}
     assert asked_of_deepl(both, "one two\nthree four\r\n\r\nfive six", **options)["text"] == expected
 

@@ -322,7 +322,7 @@ class Clock(RequestCall):
     [PLAIN, RequestOptions(format="html"), RequestOptions(terms=(("cat", "milk"),)), RequestOptions(alignments=True)],
 )
 def test_a_deadline_is_seen_wherever_it_passes(models: dict[str, str], options: RequestOptions) -> None:
-    """Between lines, while a document is parsed or written, and in every search."""
+    """It is noticed between lines, while a document is parsed or written, and in every search."""
     service = limited(models)
     text, n_asked, n_refused = "the <b>cat</b> sat .\n\nin her chair .\n", 0, 0
     while n_asked < 1000:

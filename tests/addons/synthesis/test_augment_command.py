@@ -123,7 +123,7 @@ def test_a_stopped_run_goes_on_after_its_last_block(
 def test_the_length_penalty_of_the_search_is_kept_beside_the_pairs(
     folder: Path, own: list[float | None], used: float
 ) -> None:
-    """And another one makes other pairs."""
+    """Another length penalty makes other pairs."""
     arguments = ["augment", "distill", "--input", "in.txt", *BEAM, "--output", "out", *KEEP_ALL]
     for n, alpha in enumerate(own):
         (folder / f"{n}.safetensors").write_bytes(packed(replace(model_file(), length_penalty=alpha)))
@@ -156,7 +156,7 @@ def test_what_was_made_before_is_not_made_again(folder: Path) -> None:
 
 
 def test_a_corpus_that_was_damaged_is_not_made_again_unasked(folder: Path) -> None:
-    """Who edited a file would lose it."""
+    """An edited file would be lost."""
     arguments = ["augment", "distill", *MODEL, *GREEDY, *KEEP_ALL, "--output", "out"]
     assert run(arguments, folder).code == 0
     whole = made(folder, "out", "en", "fr")
@@ -302,7 +302,7 @@ HOLDS = "import fcntl, sys; lock = open(sys.argv[1], 'ab'); fcntl.lockf(lock, fc
 
 @pytest.mark.parametrize("unfinished", ["out", "out.2-of-2"])
 def test_a_merge_leaves_unfinished_work_alone(folder: Path, unfinished: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run with --overwrite that was stopped, whose older shard is there and whole; or of one without shards."""
+    """A run with --overwrite was stopped, and its older shard is there and whole; or a run without shards was."""
     for number in (1, 2):
         augment(folder, "distill", *MODEL, *GREEDY, "--output", "out", "--shard", f"{number}/2")
     again = ["distill", *MODEL, *GREEDY, "seed=2", "block_lines=5", "--output", "out", "--overwrite"]
@@ -494,7 +494,7 @@ def test_a_target_language_is_chosen_where_there_are_several(tagged: Path) -> No
 
 
 def test_lines_keep_their_tags_and_the_training_command_names_them(tagged: Path) -> None:
-    """But a line whose tag asks for another language is dropped."""
+    """A line whose tag asks for another language is dropped."""
     printed = augment(tagged, "distill", *MODEL, *GREEDY, "--output", "out", "--tag", "<2de>")
     kept = ["the cat sat down .", "<2de> in her chair", "<2de> <bt> the cat"]
     assert made(tagged, "out", "en")[0] == kept

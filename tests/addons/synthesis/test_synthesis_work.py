@@ -123,7 +123,7 @@ def test_an_input_that_is_edited_in_place_meanwhile_is_refused(tmp_path: Path) -
 
 
 def test_a_corpus_of_one_language_has_two_files(tmp_path: Path) -> None:
-    """As a summarizer makes it."""
+    """A summarizer makes such a corpus."""
     report = made(tmp_path, {**SETTINGS, "languages": ["en", "en"]})
     assert report.is_whole(tmp_path / "bt")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bt.json", "bt.source", "bt.target"]
