@@ -82,17 +82,19 @@ def test_values_of_a_sweep_are_text() -> None:
         ]
 
 
-@pytest.mark.parametrize("text", NO_TEXT)
-def test_a_written_config_has_text_for_every_reader(tmp_path: Path, text: str) -> None:
-    config = dataclasses.replace(TrainConfig(), runs=text, resume=text)
-    config.data = DataConfig(source_lang="no", target_lang="en", train=[text, "a"], root=text)
+@pytest.mark.parametrize(("text", "other"), list(zip(NO_TEXT[::2], NO_TEXT[1::2], strict=True)))
+def test_a_written_config_has_text_for_every_reader(tmp_path: Path, text: str, other: str) -> None:
+    config = dataclasses.replace(TrainConfig(), runs=text, resume=other)
+    config.data = DataConfig(source_lang="no", target_lang="en", train=[text, other], root=text)
     written = to_yaml(config)
     for read in (yaml.safe_load(written), OmegaConf.to_container(OmegaConf.create(written))):
-        assert (read["runs"], read["data"]["train"]) == (text, [text, "a"])
+        assert (read["runs"], read["resume"], read["data"]["train"]) == (text, other, [text, other])
     (tmp_path / "config.yaml").write_text(written)
     assert read_config(tmp_path) == config == from_plain(TrainConfig, to_plain(config))
-    (tmp_path / "config.yaml").write_text(re.sub(r"^(runs|resume): .*", rf"\1: {text}", written, flags=re.MULTILINE))
-    assert read_config(tmp_path) == config  # by hand, without quotes
+    by_hand = re.sub(r"^runs: .*", f"runs: {text}", written, flags=re.MULTILINE)
+    by_hand = re.sub(r"^resume: .*", f"resume: {other}", by_hand, flags=re.MULTILINE)
+    (tmp_path / "config.yaml").write_text(by_hand)
+    assert read_config(tmp_path) == config  # without quotes
 
 
 # ---- ~ in the keys that name files and folders

@@ -20,8 +20,6 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.support.compositions import by_hydra
-
 FIRED = 99
 SECONDS = 20  # for one job; none should need two
 MEMORY = 2 << 30  # bytes of address space beyond what the warm-up took
@@ -40,9 +38,6 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 def arm() -> None:
     """Ends the process, from now on, if code is run, imported or fetched, or a file is opened for writing elsewhere."""
-    from transformer_cli.config import compose
-
-    compose.compose = by_hydra  # what is remembered of others is unpickled
     here = os.getcwd()
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -174,6 +169,10 @@ def run(kind: str, argument: Any) -> dict[str, Any]:
 
 
 def main(jobs_file: str, results_file: str) -> None:
+    from tests.support.compositions import by_hydra
+    from transformer_cli.config import compose
+
+    compose.compose = by_hydra  # what is remembered of others is unpickled
     jobs = json.loads(Path(jobs_file).read_bytes())
     start = jobs.index(None)
     for kind, argument in jobs[:start]:

@@ -128,7 +128,7 @@ def text_files(tmp_path: Path) -> list[str]:
 
 
 @OF_CT2
-@pytest.mark.parametrize("name", [TFM, HUGGING_FACE, CT2])
+@pytest.mark.parametrize("name", [TFM, slow(HUGGING_FACE), CT2])
 def test_all_presets_of_all_engines_match_the_reference_search(name: str) -> None:
     rows, one = toy_rows(), made(name)
     expected = tfm_engine().greedy_reference(rows)["found"]
