@@ -14,7 +14,7 @@ from transformer_cli.models.registries import FOREIGN_MODELS
 LATEST = "latest"  # the link to the run that was finished last
 RESULT_FILE, STATE_FILE = "result.json", "state.json"  # of a finished run; of a checkpoint
 EXPORT_FILE = "export.json"  # of what `tfm export` wrote
-ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `evaluation.robustness`
+ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `addons.robustness`
 EXPORTED_FILES = ("model.bin", MODEL_FILE)
 _OURS = b'{"__metadata__":{"tfm":'  # begins a model file of ours, after eight bytes with a length
 

@@ -1,6 +1,6 @@
 """The table of the robustness suite in a model card: read from where the suite wrote it, as rows of text.
 
-What is read is a plain dictionary: the report of `evaluation.robustness` with its test set and search.
+What is read is a plain dictionary: the report of `addons.robustness` with its test set and search.
 """
 
 from collections.abc import Mapping
