@@ -99,9 +99,12 @@ def likeness(module: str, file: str) -> float:
 
 
 def nearness(module: str, file: str) -> int:
-    """How many words a test file's name has in common with that of a module; twice those of the module itself."""
-    own = _words(PurePath(file).stem) - {"test"}
-    return 2 * len(own & _words(PurePath(module).stem)) + len(own & _words(*PurePath(module).parts[:-1]))
+    """How many words a test file's name has in common with that of a module, twice those of the module itself; and
+    one for a file in the folder of the module's package.
+    """
+    own, package = _words(PurePath(file).stem) - {"test"}, PurePath(module).parts[:-1]
+    is_there = PurePath(file).parts[1:-1] == package
+    return 2 * len(own & _words(PurePath(module).stem)) + len(own & _words(*package)) + is_there
 
 
 def _words(*names: str) -> Collection[str]:
