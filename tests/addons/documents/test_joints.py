@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.addons.documents.test_markup_properties import texts_of, translated
@@ -160,6 +160,9 @@ def test_a_document_whose_words_stay_in_order_has_its_tags_and_spaces_where_they
 
 
 @given(inline())
+@example("cat<a><a>Dogcatcat</a><img></a>Dog")
+@example("See cat<a><b>Bird</b><img></a>Dog now")
+@example("See cat<a><img><b>Bird</b></a>Dog now")
 @settings(max_examples=100, deadline=None)
 def test_reversed_words_keep_all_tags_and_are_not_joined(content: str) -> None:
     source = f"<p>{content}</p>"

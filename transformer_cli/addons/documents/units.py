@@ -254,7 +254,13 @@ def _cuts(items: Sequence[Item], joints: dict[int, Joint]) -> list[int]:
         pair = around[i][1]
         if pair is not None and not (is_free(pair[0]) and is_free(pair[1])):
             return False
-        return any(tag not in partners or is_free(partners[tag]) for tag in range(previous[i] + 1, i))
+        between = range(previous[i] + 1, i)
+        stays = [tag for tag in between if tag not in partners or is_free(partners[tag])]
+        # A tag within an element that ends between the texts moves with the first, and one within an element that
+        # begins there moves with the second.
+        ends = [tag for tag in between if tag not in stays and partners[tag] <= previous[i]]
+        begins = [tag for tag in between if tag not in stays and partners[tag] > i]
+        return any(max(ends, default=-1) < tag < min(begins, default=i) for tag in stays)
 
     # A joint may depend on others on both sides of it.
     for direction in (1, -1, 1, -1):
