@@ -19,3 +19,13 @@ def _adopted(name: str, entry: Any) -> ReaderOf:
 
 
 READERS: Registry[ReaderOf] = Registry("corpus reader", adopt=_adopted, options_key="data.options")
+
+
+def _adopted_format(name: str, entry: Any) -> Any:
+    if hasattr(entry, "table") and hasattr(entry, "recognises"):
+        return entry
+    raise ConfigError(f"{place_of(entry)}: a file format is an object of a subclass of FileFormat. Correct it")
+
+
+# Objects of subclasses of `data.formats.base.FileFormat`.
+FORMATS: Registry[Any] = Registry("file format", adopt=_adopted_format)

@@ -1,0 +1,74 @@
+"""The base class of file formats that hold rows of text, such as CSV, JSON Lines, TMX and Parquet.
+
+A format decodes a file into rows of fields, one pass and bounded memory. Which fields are source and target, or label
+and text, follows from the names of the columns and from data.columns, the same for all formats.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.compression import ByteSource
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of a corpus as a format reads it."""
+
+    name: str  # for messages
+    path: Path
+    member: str | None  # of an archive
+    open: Callable[[], AbstractContextManager[ByteSource]]  # its bytes from the start, decompressed
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row that cannot be read: an error, or left out and counted where data.on_bad=skip."""
+
+    place: str  # within the file, as "line 7" or "unit greeting"
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of fields. `columns` are their names; None: the format has none, so that the first row may be a header.
+
+    Fields may hold tabs and ends of lines, which become spaces.
+    """
+
+    columns: tuple[str, ...] | None
+    rows: Iterator[Sequence[str] | Fault]
+
+
+@dataclass
+class Contents:
+    """What a file holds, for `tfm prepare --list`."""
+
+    columns: dict[str, int] = field(default_factory=dict)  # names or languages, with the number of texts in each
+    n_rows: int = 0
+    samples: list[Sequence[str]] = field(default_factory=list)  # the first rows that are not blank, by column
+    notes: list[str] = field(default_factory=list)  # sentences on what else is in it
+
+
+class FileFormat:
+    """A file format, registered in FORMATS under its name."""
+
+    what: ClassVar[str]  # for messages, as "a translation memory (TMX)"
+    endings: ClassVar[tuple[str, ...]]  # in small letters, as (".tmx",)
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether the first bytes of a file, up to 64 KiB, are those of the format, whatever it is called."""
+        return False
+
+    def table(self, file: SourceFile, config: DataConfig) -> Table:
+        """The rows of a file; a format of several languages gives those of the corpus, named by data.source_lang and
+        data.target_lang. Raises DataError for what makes all of the file unreadable."""
+        raise NotImplementedError
+
+    def contents(self, file: SourceFile) -> Contents:
+        """What the file holds, in one pass. Raises DataError."""
+        raise NotImplementedError
