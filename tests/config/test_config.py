@@ -227,7 +227,7 @@ def test_a_users_own_yaml_is_found(tmp_path: Path, name: str) -> None:
         ("train.length_penalties=[0.6,nan]", "train.length_penalties=[0.6, nan]: nan is out of range"),
         ("train.length_penalties=[a]", "train.length_penalties[0]: Value 'a' of type 'str' could not be converted"),
         ("data.weights=[1,0]", "data.weights=[1.0, 0.0]: 0.0 is out of range"),
-        ("data.columns=[0,b]", "data.columns[1]: Value 'b'"),
+        ("data.columns=[0,-1]", "data.columns=[0, -1]: -1 is out of range"),
     ],
 )
 def test_E2_a_wrong_type_or_range_names_the_key(override: str, words: str) -> None:

@@ -13,12 +13,13 @@ import pytest
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, OnBad, TokenizerConfig
+from transformer_cli.data.column_names import is_header
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.readers import READERS
-from transformer_cli.data.readers.quoting import is_header, is_quoted, unquoted
+from transformer_cli.data.readers.quoting import is_quoted, unquoted
 from transformer_cli.errors import ConfigError, DataError
 
 # Sentences with all that makes csv write quotes, and some that do not need any.
@@ -138,10 +139,14 @@ def test_a_header_is_left_out_with_a_line_unless_it_is_kept(
     assert len(pairs_of(config(tmp_path, text, header=False, **changes))) == 10
 
 
-def test_a_header_that_names_the_languages_the_other_way_around_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_names_the_languages_the_other_way_around_is_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     text = "German\tEnglish\n" + "Hallo.\tHello.\n" * 9
+    assert pairs_of(config(tmp_path, text)) == [("Hello.", "Hallo.")] * 9
+    assert "table.tsv: source is 'English', target 'German'" in caplog.text
     with pytest.raises(DataError, match=r":1: the columns are 'German' \| 'English', .* Set data\.columns=\[1,0\]"):
-        pairs_of(config(tmp_path, text))
+        pairs_of(config(tmp_path, text, columns=[0, 1]))
     assert pairs_of(config(tmp_path, text, columns=[1, 0]))[0] == ("Hello.", "Hallo.")
 
 
@@ -178,9 +183,14 @@ def test_a_table_of_csv_is_not_read_as_the_text_of_one_side(tmp_path: Path, deli
     n_lines = (tmp_path / "A.CSV").read_bytes().count(b"\n")
     (tmp_path / "b.de").write_text("Ein Satz.\n" * n_lines, encoding="utf-8")
     two = DataConfig(source_lang="en", target_lang="de", root=str(tmp_path))
-    for files in (["A.CSV", "A.CSV"], ["A.CSV", "b.de"]):
-        with pytest.raises(DataError, match=r"A\.CSV: is a table with \w+ between its columns.*call it \.tsv$"):
+    text = load_text(replace(two, train=["A.CSV", "A.CSV"]), "train")
+    assert text is not None
+    assert list(text.each()) == [(flat(source), flat(target)) for source, target in PAIRS * 40]
+    for files in (["A.CSV", "b.de"], ["b.de", "A.CSV"]):
+        with pytest.raises(ConfigError, match=r"data.train: b\.de has no file of translations after it"):
             load_text(replace(two, train=files), "train")
+    with pytest.raises(DataError, match=r"A\.CSV: is a table with \w+ between its columns.*Leave out data\.reader"):
+        load_text(replace(two, train=["A.CSV", "b.de"], reader="parallel"), "train")
 
 
 @pytest.mark.parametrize("sentence", ["It is {}, but not {}.", "{}", "No comma here: {} {}", '"{}," she said, "{}."'])

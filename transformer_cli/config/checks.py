@@ -19,7 +19,7 @@ def check_range(
     high: float = math.inf,
     *,
     below: bool = False,
-    among: Sequence[float] | None = None,
+    among: Sequence[object] | None = None,
 ) -> None:
     """Refuse `value` outside [low, high], or [low, high) with `below`; None means "not set" and passes.
 

@@ -1,11 +1,19 @@
 """Keys of the group `data`: the corpus, its tokenizer and its cleaning."""
 
+import re
 import unicodedata
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, ClassVar
 
-from transformer_cli.config.checks import AUTO, BLEU_TOKENIZERS, REQUIRED, check_bleu_tokenizer, check_file_name
+from transformer_cli.config.checks import (
+    AUTO,
+    BLEU_TOKENIZERS,
+    REQUIRED,
+    check_bleu_tokenizer,
+    check_file_name,
+    check_range,
+)
 from transformer_cli.config.fields import Affects, check_ranges, key, key_infos
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
 from transformer_cli.config.tasks import TASKS, Task
@@ -263,12 +271,11 @@ class DataConfig:
         " Unset: the first is the source.",
         affects="text",
     )
-    columns: list[int] = key(
+    columns: list[int | str] = key(
         [],
-        "Columns of a table, from 0: source and target, or label and text; three of label and two texts (unset: the"
-        " first two); in CoNLL files, word and label (unset: the first and the last; of .conllu, 1 and 3).",
-        low=0,
-        high=999,
+        "Columns of a table, by number from 0 or by name, as [en,fr]: source and target, or label and text; three of"
+        " label and two texts (unset: those that are called so, else the first two); in CoNLL text, word and label, by"
+        " number (unset: the first and the last; of CoNLL-U, 1 and 3).",
         affects="text",
     )
     quoted: bool | None = key(
@@ -482,6 +489,9 @@ class DataConfig:
                 raise ConfigError(f"data.bidirectional=true: does not go with {setting}. Leave one of them out")
 
     def _check_columns(self) -> None:
+        # The command line and YAML files give them as they are written.
+        is_number = re.compile(r"[+-]?[0-9]+").fullmatch
+        self.columns = [int(column) if is_number(str(column)) else column for column in self.columns]
         if not self.columns:
             return
         may_be_three = self.trained.labels_lines
@@ -491,9 +501,24 @@ class DataConfig:
                 f"data.columns={self.columns}: must be {how_many} different ones, counted from 0. Choose {how_many}, as"
                 f" in {example}"
             )
+        for column in self.columns:
+            self._check_column(column)
+        if self.has_column_names and self.header is False:
+            raise ConfigError(
+                f"data.columns={self.columns} data.header=false: names of columns stand in a header. Leave one out"
+            )
         if self.builtin is not None or not self.trained.has_source:
             what = "built in" if self.builtin is not None else "plain text"
             raise ConfigError(f"data.columns={self.columns}: data={self.name} is {what}, not a table. Leave it out")
+
+    def _check_column(self, column: int | str) -> None:
+        """Raise ConfigError for what is neither a number nor a name."""
+        if isinstance(column, int):
+            check_range("data.columns", column, 0, 999, among=self.columns)
+        elif not str(column).strip():
+            raise ConfigError(f"data.columns={self.columns}: {column!r} is neither a number nor a name. Correct it")
+        elif self.trained.has_words:
+            raise ConfigError(f"data.columns={self.columns}: columns of CoNLL files have no names. Give their numbers")
 
     def _check_tags(self) -> None:
         """Raise ConfigError for what is no tag, for one that training does not have, or where one is needed."""
@@ -549,6 +574,11 @@ class DataConfig:
     def all_tags(self) -> list[str]:
         """The tags that training lines may have."""
         return distinct([*self.tags, *self.line_tags])
+
+    @property
+    def has_column_names(self) -> bool:
+        """Whether some of `columns` are names."""
+        return any(isinstance(column, str) for column in self.columns)
 
     @property
     def n_texts(self) -> int:

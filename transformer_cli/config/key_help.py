@@ -118,6 +118,8 @@ def _kind(hint: Any, info: KeyInfo) -> tuple[str, str]:
 
 
 def _name(kind: type) -> str:
+    if kinds := typing.get_args(kind):
+        return " or ".join(map(_name, kinds))
     return {str: "text", float: "number", bool: "true or false"}.get(kind, kind.__name__)
 
 

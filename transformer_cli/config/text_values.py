@@ -5,6 +5,7 @@ A group takes the name of a file, which is text, too.
 """
 
 import re
+import typing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def takes_text(hint: Any, info: KeyInfo) -> bool:
     """Whether a key of this type takes a text, or a list of texts."""
     if hint is Any:
         return not (info.auto or info.choices)
-    return hint is str
+    return hint is str or str in typing.get_args(hint)
 
 
 def override_as_written(text: str, command: str) -> str:

@@ -8,7 +8,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 
 from transformer_cli.data.compression import BombGuard, ByteSource, Gunzip
@@ -23,7 +23,7 @@ _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueErro
 Members = Iterator[tuple[str, ByteSource | None]]
 
 
-def open_members(path: Path, names: Collection[str]) -> Iterator[tuple[str, ByteSource]]:
+def open_members(path: Path, names: Collection[str]) -> Generator[tuple[str, ByteSource]]:
     """Each named member of the archive with its bytes, in the archive's own order; .gz members come unpacked.
 
     A stream must be read before the next is asked for, and what was read may be used only once this iterator has

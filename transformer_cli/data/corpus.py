@@ -32,7 +32,8 @@ SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
-_FORMAT_ENDINGS = ("txt", "tsv", "sgm", "xml")  # of files, after the language or instead of it
+# Endings of files, after the language or instead of it.
+_FORMAT_ENDINGS = ("txt", "tsv", "csv", "json", "jsonl", "parquet", "tmx", "xliff", "xlf", "po", "sgm", "xml")
 _MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which one file was probably named twice
 
 
@@ -238,7 +239,7 @@ def _corpora(config: DataConfig, split: Split) -> list[Corpus] | None:
 def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Path | None) -> SpooledText:
     """Read the files and, once, all pairs. Raises DataError for lines that are no pair, unless they are skipped."""
     files = [file for corpus in corpora for file in corpus.files]
-    lines = read_files(files, spool, skip_bad=config.on_bad is OnBad.skip)
+    lines = read_files(files, spool, config)
     text = SpooledText(
         [(corpus, [lines[file] for file in corpus.files]) for corpus in corpora],
         sizes=[],

@@ -7,25 +7,32 @@ the working folder.
 import html
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.config.data import DataConfig
+from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.data import archive
 from transformer_cli.data.compression import ByteSource
 from transformer_cli.data.download import downloads_folder
-from transformer_cli.data.lines import Lines, open_text, read_stream, shown
+from transformer_cli.data.formats.base import Fault, SourceFile
+from transformer_cli.data.lines import NO_SURROGATES, SKIP_HINT, Lines, is_encodable, open_text, read_stream, shown
+from transformer_cli.data.registry import FORMATS
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 
+_ROWS_AT_A_TIME = 10_000  # in memory
+_BREAKS = re.compile("\r\n|[\t\r\n]")  # within a field of a table: lines and their fields end so
+
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A path, or the path of an archive and the name of a member."""
+    """A path, or the path of an archive and the name of a member; a table has a format, unless it is one with tabs."""
 
     path: Path
     member: str | None = None
+    format: str | None = None  # entry of FORMATS
 
     def __str__(self) -> str:
         return f"{shown(self.path)}::{shown(self.member)}" if self.member else shown(self.path)
@@ -48,6 +55,33 @@ class CorpusFile:
     @property
     def has_markup(self) -> bool:
         return self.is_marked_up or self.is_tagged
+
+    @contextmanager
+    def opened(self) -> Iterator[ByteSource]:
+        """Its bytes from the start, decompressed. Raises DataError for a damaged file, of a member at its end."""
+        if self.member is None:
+            with open_text(self.path) as stream:
+                yield stream
+            return
+        members = archive.open_members(self.path, [self.member])
+        yield next(members)[1]
+        for _ in members:  # the archive is whole
+            pass
+
+    def head(self, size: int) -> bytes:
+        """Its first bytes, decompressed; all of them if they are fewer. Raises DataError."""
+        with ExitStack() as stack:
+            if self.member is None:
+                stream = stack.enter_context(open_text(self.path))
+            else:
+                _, stream = next(stack.enter_context(closing(archive.open_members(self.path, [self.member]))))
+            head = b""
+            while len(head) < size and (block := stream.read(size - len(head))):
+                head += block
+            return head
+
+    def as_source(self) -> SourceFile:
+        return SourceFile(str(self), self.path, self.member, self.opened)
 
 
 # ---- Finding files
@@ -103,25 +137,29 @@ def find_file(name: str, config: DataConfig, *, key: str) -> CorpusFile:
 # ---- Reading files
 
 
-def read_files(files: Sequence[CorpusFile], spool: Path | None, *, skip_bad: bool) -> dict[CorpusFile, Lines]:
+def read_files(files: Sequence[CorpusFile], spool: Path | None, config: DataConfig) -> dict[CorpusFile, Lines]:
     """The sentences of each file, in memory or, if there is a folder `spool`, in files there.
 
-    Each archive is read once, whatever the number of its members.
+    A row of a table that has a format is a line with tabs between its fields. Each archive is read once for all members
+    that are text.
     """
     found: dict[CorpusFile, Lines] = {}
     members: dict[Path, dict[str, CorpusFile]] = {}
+    skip_bad = config.on_bad is OnBad.skip
 
     def read(number: int, file: CorpusFile, stream: ByteSource) -> None:
         spooled = spool / f"{number}.txt" if spool is not None and not file.is_marked_up else None
         after_block = (lambda lines: _sentences(file, lines).spool_to(spooled)) if spooled else None
-        hint = "" if file.has_markup else ", or drop such pairs with data.on_bad=skip"
+        hint = "" if file.has_markup else SKIP_HINT
         lines = read_stream(stream, str(file), skip_bad=skip_bad, skip_hint=hint, after_block=after_block)
         _report_lines(file, lines)
         found[file] = lines if after_block else _sentences(file, lines)
 
     numbers = {file: number for number, file in enumerate(dict.fromkeys(files))}
     for file, number in numbers.items():
-        if file.member:
+        if file.format is not None:
+            found[file] = _rows(file, spool and spool / f"{number}.txt", config)
+        elif file.member:
             members.setdefault(file.path, {})[file.member] = file
         else:
             with open_text(file.path) as stream:
@@ -130,6 +168,32 @@ def read_files(files: Sequence[CorpusFile], spool: Path | None, *, skip_bad: boo
         for name, stream in archive.open_members(path, wanted):
             read(numbers[wanted[name]], wanted[name], stream)
     return found
+
+
+def _rows(file: CorpusFile, spooled: Path | None, config: DataConfig) -> Lines:
+    """The rows of a table as lines, with tabs between their fields."""
+    lines = Lines(str(file), skip_bad=config.on_bad is OnBad.skip, is_decoded=True)
+    table = FORMATS[str(file.format)].table(file.as_source(), config)
+    lines.columns = table.columns
+    for index, row in enumerate(table.rows):
+        fault = row if isinstance(row, Fault) else None
+        text = "" if fault is not None else "\t".join(map(_on_one_line, row))
+        if fault is None and not is_encodable(text):
+            fault = Fault(f"row {index + 1:,}", NO_SURROGATES, "Correct the row")
+        if fault is not None:
+            lines.reject_at(index, f": {fault.place}", fault.what, fault.remedy)
+            text = ""
+        lines.texts.append(text)
+        lines.n_read += 1
+        if spooled is not None and len(lines.texts) == _ROWS_AT_A_TIME:
+            lines.spool_to(spooled)
+    if spooled is not None and lines.texts:
+        lines.spool_to(spooled)
+    return lines
+
+
+def _on_one_line(field: str) -> str:
+    return _BREAKS.sub(" ", field)
 
 
 def _report_lines(file: CorpusFile, lines: Lines) -> None:

@@ -23,6 +23,8 @@ BLOCK_BYTES = 1 << 22
 READ_BYTES = 1 << 20  # answered together: enough to sort by length, small enough to see progress
 MAX_LINE_BYTES = 1 << 22  # longer "lines" are not text; the tokens of one take a hundred times its memory
 assert max(BLOCK_BYTES, READ_BYTES) <= MAX_LINE_BYTES  # so that only lines that go on from one to the next are longer
+SKIP_HINT = ", or drop such pairs with data.on_bad=skip"
+NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
 
 _BOM = b"\xef\xbb\xbf"
 _HEAD_BYTES = 4096
@@ -52,6 +54,7 @@ _WIDE = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
 }
 _HIGH, _LETTERS = re.compile(rb"[\x80-\xff]"), re.compile(rb"[A-Za-z]")
 _MANY_LINES = 20  # that are no UTF-8, or bytes of them: enough to tell accents from another script
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -77,6 +80,8 @@ class Lines:
     n_read: int = 0  # lines of the file, although not all may be texts
     n_spooled: int = 0
     spooled: Path | None = None
+    is_decoded: bool = False  # whether a line is a row of a table that a file format has read, with tabs in between
+    columns: tuple[str, ...] | None = None  # names of the columns of such a table, where the format has them
 
     def __len__(self) -> int:
         return self.n_spooled + len(self.texts)
@@ -99,10 +104,19 @@ class Lines:
 
     def reject(self, index: int, fault: str, remedy: str = "Correct the line") -> None:
         """Drop a line that cannot be used if bad lines are skipped, else raise DataError."""
-        where = f"{self.name}:{index + 1}: {fault}"
+        self.reject_at(index, f":{index + 1}" if not self.is_decoded else f": row {index + 1:,}", fault, remedy)
+
+    def reject_at(self, index: int, place: str, fault: str, remedy: str) -> None:
+        """The same for a row that has a place of its own within the file, which follows its name."""
+        where = f"{self.name}{place}: {fault}"
         if not self.skip_bad:
             raise DataError(f"{where}. {remedy}")
         self.bad[index] = where
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it has no half of a surrogate pair."""
+    return text.isascii() or _SURROGATE.search(text) is None
 
 
 def split_lines(data: bytes) -> list[bytes]:
@@ -202,19 +216,41 @@ def read_stream(
 
     `after_block` is called with the lines after each block, and may spool the texts read so far.
     """
-    lines, is_first = Lines(name, skip_bad=skip_bad), True
+    lines = Lines(name, skip_bad=skip_bad)
+    for _ in _decoded_blocks(stream, lines, skip_hint):
+        if after_block is not None:
+            after_block(lines)
+    return lines
+
+
+def each_line(
+    stream: ByteSource, name: str, *, skip_bad: bool = False, skip_hint: str = ""
+) -> Iterator[tuple[str, str | None]]:
+    """The lines of a stream one by one, each with its fault where it is not UTF-8 and such lines are skipped.
+
+    Raises DataError as `read_lines` does.
+    """
+    lines = Lines(name, skip_bad=skip_bad)
+    for _ in _decoded_blocks(stream, lines, skip_hint):
+        first = lines.n_read - len(lines.texts)
+        for index, text in enumerate(lines.texts, first):
+            yield text, lines.bad.get(index)
+        lines.texts, lines.bad = [], {}
+
+
+def _decoded_blocks(stream: ByteSource, lines: Lines, skip_hint: str) -> Iterator[None]:
+    """Add the lines of a stream to `lines`, and stop after each block of them."""
+    is_first = True
     for block in _blocks(stream, lines):
         if is_first:
-            _refuse_other_formats(block[:_HEAD_BYTES], name)
+            _refuse_other_formats(block[:_HEAD_BYTES], lines.name)
             block = block.removeprefix(_BOM)
         is_first = is_first and not block
         if block:
             _decode_block(block, lines, skip_hint=skip_hint)
-        if after_block is not None:
-            after_block(lines)
+        yield
     if is_first:
-        raise DataError(f"{name}: is empty. Put one sentence on each line")
-    return lines
+        raise DataError(f"{lines.name}: is empty. Put one sentence on each line")
 
 
 def read_chunks(source: ChunkSource, name: str) -> Iterator[bytes]:

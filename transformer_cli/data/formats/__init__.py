@@ -2,3 +2,7 @@
 
 FORMATS in data/registry.py has them by their names; each is recognised by the content of a file or by its ending.
 """
+
+from transformer_cli.data.formats import csv  # registers it
+
+__all__ = ["csv"]

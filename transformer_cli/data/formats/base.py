@@ -13,6 +13,8 @@ from typing import ClassVar
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.compression import ByteSource
 
+HEAD_BYTES = 1 << 16  # by which a format is recognised
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -59,9 +61,10 @@ class FileFormat:
 
     what: ClassVar[str]  # for messages, as "a translation memory (TMX)"
     endings: ClassVar[tuple[str, ...]]  # in small letters, as (".tmx",)
+    is_certain_by_name: ClassVar[bool] = True  # whether no text of one side is called so
 
     def recognises(self, head: bytes) -> bool:
-        """Whether the first bytes of a file, up to 64 KiB, are those of the format, whatever it is called."""
+        """Whether the first bytes of a file, HEAD_BYTES of them, are those of the format, whatever it is called."""
         return False
 
     def table(self, file: SourceFile, config: DataConfig) -> Table:

@@ -5,13 +5,11 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from transformer_cli.data.lines import Lines
+from transformer_cli.data.lines import NO_SURROGATES, Lines, is_encodable
 from transformer_cli.data.readers.base import Corpus, Pair
 from transformer_cli.errors import DataError, TfmError
 from transformer_cli.plugins import RAISED, plugin_fault
 from transformer_cli.registry import format_place, is_ours, place_of
-
-_NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
 
 
 def checked_pairs(
@@ -102,6 +100,6 @@ def _fault_of(pair: object) -> str | None:
             return f"has {text!r:.80}, a {type(text).__name__}, where a text belongs"
         if "\n" in text:
             return f"has a line break within a text: {text!r:.80}"
-        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            return f"{_NO_SURROGATES}: {text!r:.80}"
+        if not is_encodable(text):
+            return f"{NO_SURROGATES}: {text!r:.80}"
     return None

@@ -1,32 +1,46 @@
-"""Tab-separated tables: source<TAB>target, label<TAB>text, or the columns that `data.columns` selects.
+"""Tables: source and target, label and text, or the columns that `data.columns` selects, in rows of any format.
 
 Of three columns, a label and two texts, the source is first<TAB>second. It is blank where one of the two is.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tasks import Task
-from transformer_cli.data import archive
-from transformer_cli.data.compression import ByteSource
-from transformer_cli.data.corpus_files import CorpusFile, candidates, exists
-from transformer_cli.data.lines import Lines, open_text
+from transformer_cli.data.column_names import (
+    chosen_columns,
+    columns_setting,
+    is_exchanged,
+    is_header,
+    named_columns,
+    shown_names,
+    shown_row,
+)
+from transformer_cli.data.corpus_files import find_file
+from transformer_cli.data.lines import Lines
 from transformer_cli.data.pairs import joined
-from transformer_cli.data.readers.base import Pair, Reader
-from transformer_cli.data.readers.quoting import is_exchanged, is_header, is_quoted, unquoted
+from transformer_cli.data.readers.base import Corpus, Pair, Reader, file_names
+from transformer_cli.data.readers.quoting import is_quoted, unquoted
+from transformer_cli.data.readers.table_files import FIRST_LINES, table_files
 from transformer_cli.data.registry import READERS
 from transformer_cli.errors import DataError, quoted
 
-FIRST_LINES = 100  # which decide whether a file is a table
-_HEAD_BYTES = 1 << 16
-_SHOWN = 40  # characters of a column in an error
 _CORRECT = "Correct the line, or drop such lines with data.on_bad=skip"
 
 _Row = Callable[[str], Pair | str]  # the pair of a line, source first, or what is wrong with the line and what to do
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The columns of a table that hold its pairs, source first or label first; none: all, as they stand."""
+
+    columns: list[int]
+    header: list[str] | None = None  # the first row, where it is left out
+    n_columns: int | None = None  # that each row must have: where the columns were found by their names
+    picked: str = ""  # what was found so
 
 
 @READERS.register("columns")
@@ -43,25 +57,39 @@ class Columns(Reader):
     def check(self) -> None:
         """Columns may be selected."""
 
+    def group(self, names: object, *, key: str) -> list[Corpus]:
+        """Each name is a table: one of a known format, or else with tabs."""
+        found = file_names(names, key=key, task=self.config.trained)
+        return [self.corpus(name, key=key) for name in found]
+
+    def corpus(self, name: str, *, key: str) -> Corpus:
+        files = table_files(name, self.config, key=key) or (find_file(name, self.config, key=key),)
+        return Corpus(files, self.pairs, self.warnings)
+
     def warnings(self, files: Sequence[Lines]) -> Iterator[str]:
         """What was read otherwise than as plain rows, and labels and text with further columns, which are one text."""
-        [lines] = files
-        if self._is_quoted(lines):
-            how = "" if self.config.quoted else "; data.quoted=false keeps the quotes"
-            yield f"{lines.name}: fields in quotes, which were read as csv writes them{how}"
-        if (header := self._header(lines)) is not None:
-            how = "" if self.config.header else "; data.header=false keeps it"
-            yield f"{lines.name}: the first row is a header and was left out: {_shown(header)}{how}"
-        if self.config.trained.labels_lines and not self.config.columns:
-            yield from _third_column(self._first_rows(lines), lines.name)
+        for lines in files:
+            layout = self._layout(lines)
+            if self._is_quoted(lines):
+                how = "" if self.config.quoted else "; data.quoted=false keeps the quotes"
+                yield f"{lines.name}: fields in quotes, which were read as csv writes them{how}"
+            if layout.header is not None:
+                how = "" if self.config.header else "; data.header=false keeps it"
+                yield f"{lines.name}: the first row is a header and was left out: {shown_row(layout.header)}{how}"
+            if layout.picked:
+                yield f"{lines.name}: {layout.picked}"
+            if self.config.trained.labels_lines and not layout.columns:
+                yield from _third_column(self._first_rows(lines), lines.name)
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
-        [lines] = files
-        _check_columns(self._first_rows(lines), lines.name, self.config)
-        parse = _row_parser(self.config)
+        return chain.from_iterable(map(self._pairs_of, files))
+
+    def _pairs_of(self, lines: Lines) -> Iterator[Pair]:
+        layout = self._layout(lines)
+        self._check_layout(layout, lines)
+        parse = self._row_parser(layout)
         rows = self._rows(lines)
-        if (header := self._header(lines)) is not None:
-            self._refuse_exchanged(header, lines.name)
+        if layout.header is not None:
             next(rows, None)
         for index, line in rows:
             row = parse(line)
@@ -71,18 +99,47 @@ class Columns(Reader):
             else:
                 yield row
 
-    def _refuse_exchanged(self, header: Sequence[str], name: str) -> None:
-        """Raise DataError where the header names the languages the other way around."""
+    # ---- Which columns
+
+    def _layout(self, lines: Lines) -> _Layout:
+        """Raises DataError for names that no column has."""
+        if lines.columns is not None:
+            return _layout_of(list(lines.columns), None, self.config, lines.name)
+        row = next(self._rows(replace(lines, skip_bad=True, bad=dict(lines.bad))), (0, ""))[1].split("\t")
+        return _layout_of(row if self._is_header(row) else None, row, self.config, lines.name)
+
+    def _is_header(self, row: Sequence[str]) -> bool:
+        """Whether the first row names the columns."""
         config = self.config
-        columns = config.columns[:2] or [0, 1]
-        fields = [header[column] for column in columns if column < len(header)]
+        if config.header is not None:
+            return config.header
+        if config.has_column_names or (not config.columns and named_columns(row, config, in_so_many_words=True)):
+            return True
+        columns = chosen_columns(config.columns[:2], row, "") or [0, 1]
+        named = [row[column] for column in columns if column < len(row)]
+        return len(named) == 2 and is_header(named[0], named[1], config.source_lang, config.target_lang)
+
+    def _check_layout(self, layout: _Layout, lines: Lines) -> None:
+        """Raise DataError if most rows, not only a few, have other columns than the config selects."""
+        config = self.config
+        if config.columns:
+            self._refuse_exchanged(layout, lines)
+        if config.columns or not (layout.columns or (config.trained.labels_lines and not lines.is_decoded)):
+            _check_columns(self._first_rows(lines), lines, layout, config)
+
+    def _refuse_exchanged(self, layout: _Layout, lines: Lines) -> None:
+        """Raise DataError where numbers of columns select the languages the other way around."""
+        config, header = self.config, lines.columns or layout.header or []
+        fields = [header[column] for column in layout.columns if column < len(header)]
         source, target = config.source_lang, config.target_lang
         is_pair = config.trained.translates and len(fields) == 2
         if is_pair and is_exchanged(fields[0], fields[1], source, target):
             raise DataError(
-                f"{name}:1: the columns are {_shown(fields)}, but the first is read as data.source_lang={source}."
-                f" Set data.columns=[{columns[1]},{columns[0]}]"
+                f"{lines.name}:1: the columns are {shown_row(fields)}, but the first is read as"
+                f" data.source_lang={source}. Set {columns_setting(config.columns[::-1])}"
             )
+
+    # ---- Rows
 
     def _rows(self, lines: Lines) -> Iterator[tuple[int, str]]:
         return unquoted(lines) if self._is_quoted(lines) else lines.numbered()
@@ -93,113 +150,103 @@ class Columns(Reader):
         return [row.split("\t") for row in islice((row for _, row in rows if row.strip()), FIRST_LINES)]
 
     def _is_quoted(self, lines: Lines) -> bool:
+        if lines.is_decoded:
+            return False
         if self.config.quoted is not None:
             return self.config.quoted
         if lines.name not in self._quoted:
-            self._quoted[lines.name] = is_quoted(lines, self.config.columns or [0, 1])
+            self._quoted[lines.name] = is_quoted(lines, self._text_columns(lines))
         return self._quoted[lines.name]
 
-    def _header(self, lines: Lines) -> list[str] | None:
-        """The fields of the first row, if that names the columns."""
-        config = self.config
-        row = next(self._rows(replace(lines, skip_bad=True, bad=dict(lines.bad))), (0, ""))[1].split("\t")
-        if config.header is None:
-            columns = config.columns[:2] or [0, 1]
-            named = [row[column] for column in columns if column < len(row)]
-            found = len(named) == 2 and is_header(named[0], named[1], config.source_lang, config.target_lang)
-            return row if found else None
-        return row if config.header else None
+    def _text_columns(self, lines: Lines) -> list[int]:
+        """The columns whose quotes decide whether a table is quoted."""
+        names = [field.strip('"') for field in next(lines.each(), "").split("\t")]
+        columns = chosen_columns(self.config.columns, names, lines.name)
+        return columns or named_columns(names, self.config, in_so_many_words=True) or [0, 1]
+
+    def _row_parser(self, layout: _Layout) -> _Row:
+        config, columns, n_columns = self.config, layout.columns, layout.n_columns
+        if n_columns is not None:
+            parse = self._row_parser(replace(layout, n_columns=None))
+            return lambda line: _other_length(line, n_columns) or parse(line)
+        if config.trained.labels_lines:
+            return _labelled_columns(columns, config.columns or columns) if columns else _labelled
+        if columns:
+            return lambda line: _selected(line, columns, config.columns or columns)
+        return lambda line: _two_columns(line, swapped=config.is_swapped)
 
 
-# ---- Whether a file is a table
+def _layout_of(names: list[str] | None, row: list[str] | None, config: DataConfig, file: str) -> _Layout:
+    """The columns to read, by their names if they have any; `row` is the first, of a table without names of its own."""
+    header = names if row is not None else None
+    if config.columns:
+        columns = chosen_columns(config.columns, names or [], file)
+        is_pair_swapped = config.is_swapped and not config.trained.labels_lines
+        return _Layout(columns[::-1] if is_pair_swapped else columns, header)
+    found = named_columns(names, config) if names is not None else None
+    if names is None or found is None:
+        return _Layout([], header)
+    if found == [0, 1] and (len(names) == 2 or (row is not None and config.trained.labels_lines)):
+        return _Layout([], header)
+    first, second = ("the label", "the text") if config.trained.labels_lines else ("source", "target")
+    picked = f"{first} is {quoted(names[found[0]])}, {second} {quoted(names[found[1]])}"
+    return _Layout(found, header, len(names), picked)
 
 
-def is_tsv(name: str) -> bool:
-    return name.lower().removesuffix(".gz").endswith(".tsv")
+# ---- Pairs of rows
 
 
-def is_table(name: str, config: DataConfig) -> bool:
-    """Whether a file that is named alone is a table: by its name, or by its tabs. A prefix is none."""
-    if is_tsv(name):
-        return True
-    file = next((file for file in candidates(name, config) if file.path.is_file()), None)
-    if file is None or (file.member is None and exists(f"{name}.{config.source_lang}", config)):
-        return False
-    status = file.path.stat()
-    return _file_has_tabs(file, (status.st_size, status.st_mtime_ns))
-
-
-@cache
-def _file_has_tabs(file: CorpusFile, version: tuple[int, int]) -> bool:
-    """Whether a file has tabs. To find a member, all of its archive is read, once for each `version` of it."""
-    if file.member is None:
-        with open_text(file.path) as stream:
-            return _are_rows(_first_lines(stream))
-    try:
-        return any([_are_rows(_first_lines(stream)) for _, stream in archive.open_members(file.path, [file.member])])
-    except DataError:  # a prefix of members is no member; other faults are reported when the archive is read
-        return False
-
-
-def has_tabs(lines: Lines) -> bool:
-    """Whether at least half of the first lines that are not blank have a tab."""
-    return _are_rows([line.encode() for line in islice(lines.each(), FIRST_LINES)])
-
-
-def _first_lines(stream: ByteSource) -> list[bytes]:
-    head = b""
-    while len(head) < _HEAD_BYTES and (block := stream.read(_HEAD_BYTES - len(head))):
-        head += block
-    return head.split(b"\n")[:FIRST_LINES]
-
-
-def _are_rows(lines: Sequence[bytes]) -> bool:
-    written = [line for line in lines if line.strip()]
-    return 0 < len(written) <= 2 * sum(b"\t" in line for line in written)
-
-
-# ---- Rows
-
-
-def _row_parser(config: DataConfig) -> _Row:
-    if config.trained.labels_lines:
-        return _labelled_columns(config.columns) if config.columns else _labelled
-    columns = config.columns[::-1] if config.is_swapped else config.columns
-    if columns:
-        return lambda line: _selected(line, columns, config.columns)
-    return lambda line: _two_columns(line, swapped=config.is_swapped)
-
-
-def _check_columns(rows: Sequence[Sequence[str]], name: str, config: DataConfig) -> None:
+def _check_columns(rows: Sequence[Sequence[str]], lines: Lines, layout: _Layout, config: DataConfig) -> None:
     """Raise DataError if most rows, not only a few, have other columns than the config selects."""
-    is_label_and_text = config.trained.labels_lines and not config.columns
-    if not rows or is_label_and_text:  # there, all after a tab is text
+    names = lines.columns or layout.header
+    if lines.columns is not None:
+        n_columns, example = len(lines.columns), lines.columns
+    elif rows:
+        [(n_columns, _)] = Counter(map(len, rows)).most_common(1)
+        example = next(tuple(row) for row in rows if len(row) == n_columns)
+    else:
         return
-    [(n_columns, _)] = Counter(map(len, rows)).most_common(1)
-    example = next(row for row in rows if len(row) == n_columns)
-    has = f"{name}: has {n_columns} column{'s' if n_columns > 1 else ''} ({_shown(example)})"
-    if config.columns and n_columns <= max(config.columns):
+    has = f"{lines.name}: has {n_columns} column{'s' if n_columns > 1 else ''} ({shown_row(example)})"
+    if config.columns and n_columns <= max(layout.columns):
         n_chosen = "three" if config.n_texts == 2 else "two"
         raise DataError(
             f"{has}, and data.columns={config.columns} counts from 0. Choose {n_chosen} of 0 to {n_columns - 1}"
         )
-    if not config.columns and n_columns > 2:
+    if config.columns or layout.columns:
+        return
+    if n_columns < 2 and lines.is_decoded:
+        raise DataError(f"{has}, and a pair needs two. Name another file, or two text files")
+    if names is not None and (n_columns > 2 or lines.columns is not None):
+        what = "label and text" if config.trained.labels_lines else "source and target"
+        raise DataError(
+            f"{lines.name}: none of its columns are called as {_wanted_names(config)}: {shown_names(names)}. Say which"
+            f" hold {what}, by name or counted from 0, as in {columns_setting(names[:2])} for the first two"
+        )
+    if n_columns > 2:
         raise DataError(
             f"{has}. Say which hold source and target, counted from 0, as in data.columns=[0,1] for the first two"
         )
 
 
+def _wanted_names(config: DataConfig) -> str:
+    if config.trained.labels_lines:
+        return "label and text"
+    return f"{config.source_lang} and {config.target_lang}"
+
+
 def _third_column(rows: Sequence[Sequence[str]], name: str) -> Iterator[str]:
     if len(rows) > 1 and len(sizes := set(map(len, rows))) == 1 and (n_columns := sizes.pop()) > 2:
         yield (
-            f"{name}: has {n_columns} columns ({_shown(rows[0])}), and all behind the first is one text. Set"
+            f"{name}: has {n_columns} columns ({shown_row(rows[0])}), and all behind the first is one text. Set"
             " data.columns=[0,1] for the second alone, or [0,1,2] for pairs of texts (data=pairs)"
         )
 
 
-def _shown(row: Sequence[str]) -> str:
-    fields = [quoted(field, _SHOWN) for field in row[:4]]
-    return " | ".join([*fields, *(["…"] if len(row) > 4 else [])])
+def _other_length(line: str, n_columns: int) -> str | None:
+    n_found = line.count("\t") + 1
+    if not line or n_found == n_columns:
+        return None
+    return f"{n_found} columns, but the header has {n_columns}: {quoted(line)}. {_CORRECT}"
 
 
 def _two_columns(line: str, *, swapped: bool) -> Pair | str:
@@ -210,7 +257,7 @@ def _two_columns(line: str, *, swapped: bool) -> Pair | str:
     return (second, first) if swapped else (first, second)
 
 
-def _selected(line: str, columns: Sequence[int], configured: Sequence[int]) -> Pair | str:
+def _selected(line: str, columns: Sequence[int], configured: Sequence[int | str]) -> Pair | str:
     if not line:
         return "", ""
     fields = line.split("\t")
@@ -229,9 +276,9 @@ def _labelled(line: str) -> Pair | str:
     return text, label.strip()
 
 
-def _labelled_columns(columns: Sequence[int]) -> _Row:
+def _labelled_columns(columns: Sequence[int], configured: Sequence[int | str]) -> _Row:
     def parse(line: str) -> Pair | str:
-        row = _selected(line, columns, columns)
+        row = _selected(line, columns, configured)
         if isinstance(row, str):
             return row
         label, text = row

@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.key_help import shown_value
-from transformer_cli.data.corpus_files import CorpusFile, find_file
+from transformer_cli.data.corpus_files import CorpusFile
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
 from transformer_cli.data.readers.base import Corpus, Reader, Split, file_names
-from transformer_cli.data.readers.columns import Columns, is_table, is_tsv
+from transformer_cli.data.readers.columns import Columns
 from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
+from transformer_cli.data.readers.table_files import table_files
 from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError
 
@@ -19,7 +20,7 @@ NAMED = "sacrebleu:"  # begins the name of a test set that sacrebleu has
 
 @READERS.register("files")
 class Files(Reader):
-    """Translation: pairs of files, a prefix, tables (called .tsv, or alone and with tabs), or several in one list.
+    """Translation: pairs of files, a prefix, tables and other files of pairs, or several in one list.
 
     `sacrebleu:NAME` is a test set of sacrebleu, in the direction of the corpus; `sacrebleu:NAME:en-de` in another.
     """
@@ -36,7 +37,8 @@ class Files(Reader):
             return
         has_tables = config.trained.translates or config.trained.labels_lines
         is_text = not has_tables and given[-1].partition("=")[0] != "data.columns"
-        if is_text or all(len(corpus.files) == 2 for split in SPLITS for corpus in self.corpora(split) or ()):
+        corpora = (corpus for split in SPLITS for corpus in self.corpora(split) or ())
+        if is_text or all(len(corpus.files) == 2 and corpus.files[0].format is None for corpus in corpora):
             raise ConfigError(f"{given[-1]}: no table is named, but other files. Leave it out")
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
@@ -44,27 +46,26 @@ class Files(Reader):
         if config.trained.reader != "files":
             of_task: list[Corpus] = READERS[config.trained.reader](config).group(names, key=key)
             return of_task
-        if isinstance(names, str) and not names.startswith(NAMED) and not is_table(names, config):
+        if isinstance(names, str) and not names.startswith(NAMED) and table_files(names, config, key=key) is None:
             names = files_of_prefix(names, config, key=key)
         found = file_names(names, key=key, task=config.trained)
-        is_alone = len(found) == 1
         tables, parallel = Columns(config), Parallel(config)
+
+        def table_of(name: str) -> tuple[CorpusFile, ...] | None:
+            return table_files(name, config, key=key, is_alone=len(found) == 1)
+
         corpora: list[Corpus] = []
         rest = iter(found)
         for name in rest:
             if name.startswith(NAMED):
                 corpora.append(_named_corpus(name, parallel, key=key))
-            elif is_tsv(name) or (is_alone and is_table(name, config)):
-                corpora.append(Corpus((find_file(name, config, key=key),), tables.pairs, tables.warnings))
+            elif files := table_of(name):
+                corpora.append(Corpus(files, tables.pairs, tables.warnings))
             else:
                 other = next(rest, None)
-                corpora.append(parallel.corpus(name, None if _is_corpus(other) else other, key=key))
+                is_corpus = other is not None and (other.startswith(NAMED) or table_of(other) is not None)
+                corpora.append(parallel.corpus(name, None if is_corpus else other, key=key))
         return corpora
-
-
-def _is_corpus(name: str | None) -> bool:
-    """Whether there is no such file of one side: it is a corpus by itself, or there is none."""
-    return name is None or is_tsv(name) or name.startswith(NAMED)
 
 
 def _named_corpus(name: str, parallel: Parallel, *, key: str) -> Corpus:

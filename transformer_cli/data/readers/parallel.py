@@ -6,11 +6,12 @@ from itertools import islice
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import languages_of
 from transformer_cli.config.tasks import Task
+from transformer_cli.data.column_names import is_header
 from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
+from transformer_cli.data.formats.csv import delimiter_of
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.readers.base import Corpus, Pair, Reader, file_names
-from transformer_cli.data.readers.columns import FIRST_LINES, has_tabs
-from transformer_cli.data.readers.quoting import delimiter_of, is_header
+from transformer_cli.data.readers.table_files import FIRST_LINES, has_tabs
 from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError, DataError, quoted
 
@@ -74,7 +75,7 @@ def _refuse_comma_table(lines: Lines) -> None:
         what = {",": "commas", ";": "semicolons"}[delimiter]
         raise DataError(
             f"{lines.name}: is a table with {what} between its columns, but named as the text of one side, a sentence a"
-            " line. Save it with tabs between the columns, and call it .tsv"
+            " line. Leave out data.reader and the name of the other side"
         )
 
 

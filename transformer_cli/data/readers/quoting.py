@@ -1,18 +1,15 @@
-"""Tables as spreadsheets and Python's csv write them: fields in quotes, and a first row that names the columns.
+"""Tables with tabs as spreadsheets and Python's csv write them, with fields in quotes.
 
 A field in quotes may hold quotes, which are doubled, tabs and ends of lines. Text that merely has quotes in it stays as
 it is: which of the two a table is, all of it decides.
 """
 
-import csv
 import re
-from collections import Counter, deque
-from collections.abc import Iterator, Sequence, Set
+from collections import deque
+from collections.abc import Iterator, Sequence
 
-from transformer_cli.config.tags import languages_of
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import quoted
-from transformer_cli.languages import NAMES
 
 _FIELD = r'"[^"]*(?:""[^"]*)*"|[^"\t\n]*'
 _ROW = re.compile(rf"(?:{_FIELD})(?:\t(?:{_FIELD}))*")
@@ -22,26 +19,6 @@ _MOST = 0.9  # of what has quotes that must be as csv writes it: the rest is ref
 _MOST_LINES = 100  # of one row
 _MANY = 10  # fields in quotes, from which commas say that a spreadsheet has written them
 _ENOUGH = 100  # rows, after which a text with other quotes is given up
-
-_REGIONAL = re.compile(r"[a-z]{2,3}[-_][a-z]{2,4}")
-_WORDS = {
-    *("source", "src", "target", "tgt", "trg", "source text", "target text", "source sentence", "target sentence"),
-    *("source_text", "target_text", "source_lang", "target_lang", "text", "sentence", "translation", "reference"),
-    *("label", "class", "category", "text1", "text2", "sentence1", "sentence2", "premise", "hypothesis"),
-    *(
-        "sentiment",
-        "polarity",
-        "emotion",
-        "intent",
-        "topic",
-        "rating",
-        "stars",
-        "review",
-        "tweet",
-        "comment",
-        "utterance",
-    ),
-}
 
 
 def unquoted(lines: Lines) -> Iterator[tuple[int, str]]:
@@ -82,54 +59,6 @@ def is_quoted(lines: Lines, columns: Sequence[int]) -> bool:
     as_csv = n_in_quotes >= _MOST * (n_in_quotes + n_bare) or n_special >= _MOST * n_in_quotes
     as_spreadsheet = n_commas >= max(_MANY, _MOST * n_in_quotes) and not n_bare_commas
     return bool(n_in_quotes and n_sound >= _MOST * n_marked and (as_csv or as_spreadsheet))
-
-
-def delimiter_of(lines: Sequence[str]) -> str | None:
-    """The comma or semicolon that divides the first lines of a file into columns; None if none does.
-
-    Nearly all rows then have equally many. Behind a comma of a sentence stands a blank, behind a delimiter none.
-    """
-    for delimiter in (",", ";"):
-        try:
-            rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
-        except csv.Error:  # a field beyond all measure: a quote that is none
-            continue
-        if len(rows) < 2:
-            continue
-        [(n_columns, n_rows)] = Counter(map(len, rows)).most_common(1)
-        n_blank = sum(field.startswith(" ") for row in rows for field in row[1:])
-        if n_columns > 1 and n_rows >= _MOST * len(rows) and n_blank <= (1 - _MOST) * len(rows):
-            return delimiter
-    return None
-
-
-def is_header(first: str, second: str, source_lang: str, target_lang: str) -> bool:
-    """Whether two fields name columns: a code or the name of a language of the corpus, or a word as source, label."""
-    names = _names(source_lang) | _names(target_lang) | _WORDS
-    return _word(first) != _word(second) and _is_of(first, names) and _is_of(second, names)
-
-
-def is_exchanged(first: str, second: str, source_lang: str, target_lang: str) -> bool:
-    """Whether the two fields of a header name the target's language first, and then the source's."""
-    source, target = _names(source_lang), _names(target_lang)
-    return _is_of(first, target - source) and _is_of(second, source - target)
-
-
-def _is_of(field: str, names: Set[str]) -> bool:
-    """Whether a field is one of these names, or the code of one with a region, as en_US."""
-    word = _word(field)
-    return word in names or (_REGIONAL.fullmatch(word) is not None and re.split("[-_]", word)[0] in names)
-
-
-def _word(field: str) -> str:
-    return " ".join(field.casefold().split())
-
-
-def _names(side: str) -> set[str]:
-    """Codes and English names of the languages of a side."""
-    languages = {language.casefold() for language in languages_of(side)}
-    codes = languages | {re.split("[-_]", language)[0] for language in languages}
-    return codes | {NAMES[code].casefold() for code in codes if code in NAMES}
 
 
 def _rows(lines: Lines) -> Iterator[tuple[int, str]]:

@@ -1,0 +1,132 @@
+"""CSV: what Python's csv and spreadsheets write is read as it was, and what does not fit is refused by its line."""
+
+import csv
+import gzip
+import io
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tests.data.formats.toy_tables import Folder, Pairs
+from transformer_cli.config.data import OnBad
+from transformer_cli.errors import DataError
+
+PAIRS = [
+    ("Good morning.", "Bonjour."),
+    ('He said "yes", twice.', "Il a dit « oui », deux fois."),
+    ("one; two", "un ; deux"),
+    ("a\tb", "tabulation"),
+    ("first line\nsecond line", "deux\r\nlignes"),
+    ('"', '""'),
+    ("naïve ☂", "\u2028 séparateur"),
+    ("", "vide"),
+    ("1,2,3", "1;2;3"),
+]
+
+
+def flat(text: str) -> str:
+    return text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
+
+
+def written(rows: Sequence[Sequence[str]], delimiter: str = ",", quoting: int = csv.QUOTE_MINIMAL) -> str:
+    file = io.StringIO(newline="")
+    kinds = {csv.QUOTE_MINIMAL: csv.QUOTE_MINIMAL, csv.QUOTE_ALL: csv.QUOTE_ALL}
+    csv.writer(file, delimiter=delimiter, quoting=kinds[quoting]).writerows(rows)
+    return file.getvalue()
+
+
+def drawn(seed: int, n: int = 200) -> Pairs:
+    draw = random.Random(seed)
+    return [draw.choice(PAIRS) for _ in range(n)]
+
+
+def flattened(pairs: Pairs) -> Pairs:
+    return [(flat(source), flat(target)) for source, target in pairs]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("mark", ["", "\ufeff", "sep"])
+def test_what_csv_writes_is_read_as_it_was(folder: Folder, delimiter: str, quoting: int, mark: str) -> None:
+    rows = drawn(1)
+    first = f"sep={delimiter}\r\n" if mark == "sep" else mark
+    table = first + written([("en", "fr"), *rows], delimiter, quoting)
+    assert folder.pairs(folder.write("a.csv", table)) == flattened(rows)
+    packed = gzip.compress(table.encode())
+    assert folder.pairs(folder.write("b.csv.gz", packed)) == flattened(rows)
+
+
+def test_columns_are_found_by_their_names_in_any_order_and_among_others(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = drawn(2)
+    for header, order in ((("id", "fr", "de", "en"), (3, 1)), (("English", "note", "French"), (0, 2))):
+        table = [["x"] * len(header) for _ in rows]
+        for row, pair in zip(table, rows, strict=True):
+            row[order[0]], row[order[1]] = pair
+        name = folder.write("a.csv", written([header, *table]))
+        assert folder.pairs(name) == flattened(rows)
+    assert "a.csv: source is 'English', target 'French'" in caplog.text
+    name = folder.write("b.csv", written([("key", "Text (old)", "Texte"), *([("k", *pair) for pair in rows])]))
+    assert folder.pairs(name, columns=["Text (old)", "texte"]) == flattened(rows)
+    assert folder.pairs(name, columns=["Texte", 1], header=True)[0] == flattened(rows)[0][::-1]
+
+
+def test_a_table_without_the_languages_in_its_header_shows_its_columns(folder: Folder) -> None:
+    name = folder.write("a.csv", "key,before,after\n" + "k,one,un\n" * 9)
+    with pytest.raises(DataError, match=r"a\.csv: has 3 columns \('key' \| 'before' \| 'after'\)\. Say which hold"):
+        folder.pairs(name)
+    with pytest.raises(DataError, match=r"no column is called 'befor'; did you mean `before`\? \(columns: 'key' \| 'b"):
+        folder.pairs(name, columns=["befor", "after"])
+    assert folder.pairs(name, columns=["before", "after"]) == [("one", "un")] * 9
+
+
+def test_a_quote_that_never_ends_is_named_by_the_line_where_it_opens(folder: Folder) -> None:
+    """Also where bad rows are skipped: all behind it would be one."""
+    for tail in ("three,trois\n" * 5, "three,trois\n" * 50_000):
+        name = folder.write("a.csv", 'en,fr\none,un\n"two,deux\n' + tail)
+        for on_bad in OnBad:
+            with pytest.raises(DataError, match=r"a\.csv:3: a quote that opens in this row does not end, up to line"):
+                folder.pairs(name, on_bad=on_bad)
+    assert folder.pairs(name, quoted=False)[:2] == [("one", "un"), ('"two', "deux")]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "three, four,trois\n",
+            r"a\.csv: line 3: 3 columns, but the first row has 2: 'three, four,trois'\. Put fields",
+        ),
+        ('"three" four,trois\n', r"a\.csv: line 3: quotes that do not fit .*\. Double the quotes in a field, or drop"),
+        ("alone\n", r"a\.csv: line 3: 1 columns, but the first row has 2: 'alone'\."),
+        (b"\xff,trois\n", r"a\.csv:3: byte 0xff at column 1 is not UTF-8; it looks like Latin-1.*data\.on_bad=skip"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused_by_its_line_or_left_out(
+    folder: Folder, caplog: pytest.LogCaptureFixture, row: str | bytes, message: str
+) -> None:
+    bad = row if isinstance(row, bytes) else row.encode()
+    name = folder.write("a.csv", b"en,fr\none,un\n" + bad + b"four,quatre\n")
+    with pytest.raises(DataError, match=message):
+        folder.pairs(name)
+    assert folder.pairs(name, on_bad=OnBad.skip) == [("one", "un"), ("four", "quatre")]
+    assert "1 pairs dropped" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"a\.csv: is empty"),
+        ("en,fr\n1,2\n".encode("utf-16"), r"a\.csv: is UTF-16LE, not UTF-8\. Convert it with `iconv"),
+        (b"One sentence.\nAnother one.\n", r"a\.csv: has 1 column \('One sentence\.'\), and a pair needs two"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused(folder: Folder, content: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        folder.pairs(folder.write("a.csv", content))
+
+
+def test_a_header_alone_is_no_pair(folder: Folder) -> None:
+    assert folder.pairs(folder.write("a.csv", "en,fr\n")) == []

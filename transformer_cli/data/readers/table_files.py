@@ -1,0 +1,78 @@
+"""Which files are tables: by the format that their first bytes or their names have, or by their tabs."""
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import islice
+
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.corpus_files import CorpusFile, candidates, exists, find_file
+from transformer_cli.data.formats.base import HEAD_BYTES
+from transformer_cli.data.lines import Lines
+from transformer_cli.data.registry import FORMATS
+from transformer_cli.errors import DataError
+
+FIRST_LINES = 100  # which decide whether a file is a table
+_TABS = ""  # instead of a format: a table with tabs
+
+
+def is_tsv(name: str) -> bool:
+    return name.lower().removesuffix(".gz").endswith(".tsv")
+
+
+def table_files(name: str, config: DataConfig, *, key: str, is_alone: bool = True) -> tuple[CorpusFile, ...] | None:
+    """The files of the table that is called `name`; None where it is the text of one side, a prefix, or not there.
+
+    A file that is named alone is a table by its content, whatever it is called; one among others by its name, so that
+    no text of one side is taken for a table.
+    """
+    if is_tsv(name):
+        return (find_file(name, config, key=key),)
+    file = next((file for file in candidates(name, config) if file.path.is_file()), None)
+    if file is None:
+        return (find_file(name, config, key=key),) if _format_by_name(name) else None
+    if is_alone and file.member is None and exists(f"{name}.{config.source_lang}", config):
+        return None
+    status = file.path.stat()
+    found = _recognised(file, (status.st_size, status.st_mtime_ns), is_alone)
+    if found is None:
+        return None
+    return (CorpusFile(file.path, file.member, found or None),)
+
+
+@cache
+def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> str | None:
+    """The format of a file; None for text of one side. Read once for each `version` of it: of a tar, all is read."""
+    named = _format_by_name(file.name)
+    if named is not None and FORMATS[named].is_certain_by_name:
+        return named
+    if not (is_alone or named is not None or file.is_marked_up):
+        return None
+    try:
+        head = file.head(HEAD_BYTES)
+    except DataError:
+        if file.member is None:
+            raise
+        return named  # a prefix of members is no member; other faults are reported when the archive is read
+    certain_first = sorted(FORMATS.items(), key=lambda item: not item[1].is_certain_by_name)
+    found = next((name for name, one in certain_first if one.recognises(head)), None)
+    if found is not None:
+        return found
+    if is_alone and _are_rows(head.split(b"\n")[:FIRST_LINES]):
+        return _TABS
+    return named if is_alone else None
+
+
+def _format_by_name(name: str) -> str | None:
+    """The format of which files are called so, with or without .gz."""
+    name = name.lower().removesuffix(".gz")
+    return next((entry for entry, one in FORMATS.items() if name.endswith(one.endings)), None)
+
+
+def has_tabs(lines: Lines) -> bool:
+    """Whether at least half of the first lines that are not blank have a tab."""
+    return _are_rows([line.encode() for line in islice(lines.each(), FIRST_LINES)])
+
+
+def _are_rows(lines: Sequence[bytes]) -> bool:
+    written = [line for line in lines if line.strip()]
+    return 0 < len(written) <= 2 * sum(b"\t" in line for line in written)
