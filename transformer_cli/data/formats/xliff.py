@@ -1,0 +1,196 @@
+"""XLIFF 1.0 to 2.1, also as Trados, memoQ and Phrase write it: finished translations, without inline tags."""
+
+from collections.abc import Iterator
+
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.formats.base import Contents, FileFormat, SourceFile, Table
+from transformer_cli.data.formats.bilingual import Unit, contents_of, pairs_of
+from transformer_cli.data.formats.inline_codes import BREAK, PLACEHOLDER, TAG, is_break, plain
+from transformer_cli.data.formats.sides import SOURCE, TARGET
+from transformer_cli.data.formats.xml_events import Attributes, XmlReader, root_of
+from transformer_cli.data.registry import FORMATS
+
+_TEXTS = {"source": SOURCE, "seg-source": SOURCE, "target": TARGET}
+# What holds texts that are not those of the unit: suggestions of memories, notes, changes.
+_ASIDE = {
+    *("alt-trans", "bin-unit", "ignorable", "matches", "mtc:matches", "glossary", "gls:glossary", "changeTrack"),
+    *("ctr:changeTrack", "note", "notes", "originalData", "metadata", "mda:metadata", "skl", "header", "internal-file"),
+}
+_SCOPES = {"file", "group", "unit", "trans-unit"}  # which may say that their texts are not to be translated
+_CODES = {"bpt": TAG, "ept": TAG, "it": TAG, "ph": PLACEHOLDER, "sub": TAG}  # of 1.2, which hold native code
+_EMPTY = {"x": PLACEHOLDER, "bx": TAG, "ex": TAG, "ph": PLACEHOLDER, "sc": TAG, "ec": TAG, "sm": TAG, "em": TAG}
+_DELETED = "x-sdl-deleted"  # type of a <mrk> with text that a tracked change removes
+
+# States of <target> in 1.2 and of <segment> in 2; a text without one counts as finished.
+_FINISHED = {"", "translated", "reviewed", "signed-off", "final"}
+_SUGGESTED = {"fuzzy-match", "leveraged-mt", "mt-suggestion"}  # qualifiers, where there is no state
+_SDL_FINISHED = {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
+_MEMOQ_FINISHED = ("Confirmed", "Proofread")  # in names such as ManuallyConfirmed
+
+
+class _XliffReader(XmlReader[Unit]):
+    root, what = "xliff", "XLIFF"
+
+    def __init__(self, file: SourceFile) -> None:
+        super().__init__(file)
+        self.is_second = False  # XLIFF 2
+        self.languages = ["", ""]
+        self.are_translated = [True]  # the scopes that are open
+        self.aside = 0  # depth within what is not read
+        self.side = -1  # of the text that is read
+        self.native = 0  # depth within native code, which is left out
+        self.kind = ""  # of the tag that holds it
+        self.code: list[str] = []
+        self.marked: list[tuple[str, int]] = []  # each <mrk> that is open: its segment or "", and the part it begins at
+        self._clear()
+
+    def begin(self, attributes: Attributes) -> None:
+        self.is_second = attributes.get("version", "").startswith("2")
+        self.languages = [attributes.get("srcLang", ""), attributes.get("trgLang", "")]
+
+    def _clear(self, state: str = "") -> None:
+        """Begin a unit of 1.2 or a segment of 2."""
+        self.texts: list[str | None] = [None, None]
+        self.segments: list[dict[str, str]] = [{}, {}]  # of 1.2: parts of <seg-source> and <target>, by their number
+        self.statuses: dict[str, str] = {}  # of segments, as Trados writes them
+        self.state, self.qualifier, self.target_language = state, "", ""
+        self.is_approved = False
+        self.unconfirmed = ""  # how memoQ and Phrase call the state of the unit, if it is not finished
+
+    # ---- Elements
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        if self.aside:
+            self.aside += 1
+        elif self.side >= 0:
+            self._start_inline(name, attributes)
+        elif name in _TEXTS:
+            self.side = _TEXTS[name]
+            if name == "target":
+                self.state = self.state or attributes.get("state", "")
+                self.qualifier = attributes.get("state-qualifier", "")
+                self.target_language = attributes.get("xml:lang", "")
+            self.collect()
+        elif name in _ASIDE:
+            self.aside = 1
+        elif name in _SCOPES:
+            self._start_scope(name, attributes)
+        elif name == "segment":
+            self._clear(attributes.get("state", ""))
+        elif name == "sdl:seg":
+            self.statuses[attributes.get("id", "")] = attributes.get("conf", "Unspecified")
+
+    def _start_scope(self, name: str, attributes: Attributes) -> None:
+        self.are_translated.append(attributes.get("translate", "yes" if self.are_translated[-1] else "no") != "no")
+        if name == "file" and not self.is_second:
+            self.languages = [attributes.get("source-language", ""), attributes.get("target-language", "")]
+        elif name == "trans-unit":
+            self._clear()
+            self.is_approved = attributes.get("approved") == "yes"
+            status = attributes.get("mq:status", _MEMOQ_FINISHED[0])
+            if not status.endswith(_MEMOQ_FINISHED):
+                self.unconfirmed = status
+            elif attributes.get("m:confirmed") == "0":
+                self.unconfirmed = "not confirmed"
+
+    def end(self, name: str) -> None:
+        if self.aside:
+            self.aside -= 1
+        elif self.side >= 0:
+            self._end_within_text(name)
+        elif name in _SCOPES:
+            if name == "trans-unit":
+                self._add_units()
+            self.are_translated.pop()
+        elif name == "segment":
+            self._add(self.texts[SOURCE], self.texts[TARGET], self._fault())
+
+    # ---- Texts
+
+    def _start_inline(self, name: str, attributes: Attributes) -> None:
+        kind = attributes.get("subType") or attributes.get("ctype") or attributes.get("mtype") or ""
+        if self.native:
+            self.native += 1
+        elif kind == _DELETED or (name in _CODES and not self.is_second):
+            self.native, self.kind, self.code = 1, kind, []
+            self.parser.CharacterDataHandler = self.code.append
+        elif name == "mrk":
+            segment = attributes.get("mid", "") if kind == "seg" else ""
+            self.marked.append((segment, len(self.parts)))
+            self.parts.append(TAG)
+        elif name == "cp":  # a character that XML forbids
+            self.parts.append(" ")
+        elif name in _EMPTY:
+            shown = attributes.get("equiv-text") or attributes.get("equiv") or ""
+            self.parts.append(BREAK if is_break(kind, shown) else _EMPTY[name])
+        else:
+            self.parts.append(TAG)
+
+    def _end_within_text(self, name: str) -> None:
+        if self.native:
+            self.native -= 1
+            if not self.native:
+                self.parts.append(BREAK if is_break(self.kind, "".join(self.code)) else _CODES.get(name, TAG))
+                self.parser.CharacterDataHandler = self.parts.append
+        elif name in _TEXTS:
+            text = plain(self.collected())
+            if name != "seg-source":
+                self.texts[self.side] = text
+            self.side = -1
+        elif name == "mrk":
+            segment, first = self.marked.pop()
+            if segment:
+                self.segments[self.side][segment] = plain("".join(self.parts[first:]))
+            self.parts.append(TAG)
+        elif name not in _EMPTY:
+            self.parts.append(TAG)
+
+    # ---- Units
+
+    def _add_units(self) -> None:
+        sources, targets = self.segments
+        if not targets or not targets.keys() <= sources.keys():
+            self._add(self.texts[SOURCE], self.texts[TARGET], self._fault())
+            return
+        for segment, target in targets.items():
+            status = self.statuses.get(segment, "Unspecified") if self.statuses else ""
+            self._add(sources[segment], target, self._fault(status))
+
+    def _fault(self, status: str = "") -> str:
+        """Why a translation is not finished; empty if it is."""
+        if status:
+            return "" if status in _SDL_FINISHED else status
+        if self.is_approved:
+            return ""
+        if self.unconfirmed or self.state not in _FINISHED:
+            return self.unconfirmed or self.state
+        return self.qualifier if not self.state and self.qualifier in _SUGGESTED else ""
+
+    def _add(self, source: str | None, target: str | None, fault: str) -> None:
+        if source is None or not (source or target):
+            return
+        left_out = "untranslated" if not target else fault
+        if not self.are_translated[-1]:
+            left_out = "not to be translated"
+        languages = self.languages[0], self.languages[1] or self.target_language
+        self.rows.append(Unit(source, target or "", languages, left_out))
+
+
+class Xliff(FileFormat):
+    what = "a bilingual document (XLIFF)"
+    endings = (".xlf", ".xliff", ".sdlxliff", ".mxliff", ".mqxliff")
+
+    def recognises(self, head: bytes) -> bool:
+        return root_of(head) == "xliff"
+
+    def table(self, file: SourceFile, config: DataConfig) -> Table:
+        return Table((config.source_lang, config.target_lang), pairs_of(self._units(file), file.name, config))
+
+    def contents(self, file: SourceFile) -> Contents:
+        return contents_of(self._units(file))
+
+    def _units(self, file: SourceFile) -> Iterator[Unit]:
+        return _XliffReader(file).each()
+
+
+FORMATS.register("xliff")(Xliff())
