@@ -50,6 +50,8 @@ class Sides(dict[str, tuple[int, int]]):
 
     def missing(self, counts: Mapping[str, int], *, units: str) -> DataError:
         """The error for a file without pairs of the two languages, by the texts that it has of each."""
+        if not counts:
+            return DataError(f"{self.name}: has no texts. Is it the right file?")
         sides = [self[language][0] for language in counts]
         has = _listed(counts)
         for side, key in ((SOURCE, "source_lang"), (TARGET, "target_lang")):
@@ -71,4 +73,4 @@ def _fit(asked: Code, code: Code) -> int:
 def _listed(counts: Mapping[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: -item[1])
     shown = [f"{quoted(language, 40)[1:-1] or 'no language'} ({n:,})" for language, n in most[:_SHOWN]]
-    return ", ".join([*shown, *(["…"] if len(most) > _SHOWN else [])]) or "none at all"
+    return ", ".join([*shown, *(["…"] if len(most) > _SHOWN else [])])

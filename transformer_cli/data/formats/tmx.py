@@ -143,12 +143,13 @@ class _Overview(_MemoryReader):
         languages = {language: self.n_written[language] for language in self.counts}
         samples = [[unit.get(language, "") for language in languages] for unit in self.samples]
         notes = []
-        if self.n_single:
-            notes.append(f"{self.n_single:,} units have one language only.")
-        if self.n_repeated:
-            notes.append(f"{self.n_repeated:,} texts follow another in their language and unit, and are not used.")
-        if self.n_forbidden:
-            notes.append(f"{self.n_forbidden:,} control characters that XML forbids are read as spaces.")
+        for what, n in (
+            ("Units with one language only", self.n_single),
+            ("Texts that follow another of their unit and language, and are not used", self.n_repeated),
+            ("Control characters that XML forbids, read as spaces", self.n_forbidden),
+        ):
+            if n:
+                notes.append(f"{what}: {n:,}.")
         return Contents(languages, self.n_units, list(samples), notes)
 
 

@@ -1,0 +1,41 @@
+"""Files of bilingual formats as tests give them: bytes in, rows or contents out."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.compression import ByteSource
+from transformer_cli.data.formats import qt_linguist, tmx, xliff
+from transformer_cli.data.formats.base import Contents, FileFormat, SourceFile
+from transformer_cli.data.registry import FORMATS
+
+__all__ = ["contents", "format_of", "qt_linguist", "rows", "source_file", "tmx", "xliff"]  # those that register
+
+
+def source_file(data: bytes, name: str = "file") -> SourceFile:
+    @contextmanager
+    def opened() -> Iterator[ByteSource]:
+        yield io.BytesIO(data)
+
+    return SourceFile(name, Path(name), None, opened)
+
+
+def rows(name: str, text: str | bytes, source: str = "en", target: str = "de") -> list[tuple[str, str]]:
+    """The rows of a file of the format `name`. Raises DataError."""
+    data = text if isinstance(text, bytes) else text.encode()
+    table = FORMATS[name].table(source_file(data), DataConfig(source_lang=source, target_lang=target))
+    assert table.columns == (source, target)
+    return [(first, second) for first, second in table.rows]
+
+
+def contents(name: str, text: str | bytes) -> Contents:
+    data = text if isinstance(text, bytes) else text.encode()
+    found: Contents = FORMATS[name].contents(source_file(data))
+    return found
+
+
+def format_of(name: str) -> FileFormat:
+    found: FileFormat = FORMATS[name]
+    return found
