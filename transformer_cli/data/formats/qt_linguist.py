@@ -34,7 +34,7 @@ class _Messages(XmlReader[Unit]):
             if name == "translation":
                 self.state = attributes.get("type", "")
                 self.texts = []
-            self.has_variants = False
+            self.has_variants = self.has_variants and name == "lengthvariant"
             self.collect()
         elif name == "byte":  # a character that XML forbids
             self.parts.append(" ")
