@@ -15,7 +15,6 @@ EXTRAS = {
     "httptools": "serve",
     "prometheus_client": "serve",
     "python_multipart": "serve",
-    "py3langid": "serve",
     "matplotlib": "plots",
     "rouge_score": "rouge",
     "MeCab": "ja",

@@ -13,8 +13,8 @@ from tests.support.each import each
 from transformer_cli.config.compose import from_plain, load_config
 from transformer_cli.config.data import DataConfig, Download
 from transformer_cli.config.yaml_files import config_dir, read_yaml
-from transformer_cli.data.corpus import Splits, load_splits
 from transformer_cli.data.download import fetch
+from transformer_cli.data.splits import Splits, load_splits
 from transformer_cli.errors import DataError, EnvironmentFault
 
 NAMES = sorted(path.stem for path in (config_dir() / "data").glob("anki_*.yaml"))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data import clean as cleaning
 from transformer_cli.data.clean import CleaningReport, clean, keep_mask
-from transformer_cli.data.corpus import ParallelText, hold_out
+from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.normalization import canonical, canonical_fields
+from transformer_cli.data.splits import hold_out
 from transformer_cli.errors import DataError
 
 

@@ -21,7 +21,8 @@ from tests.toy import run as toy_run
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, Download, OnBad
 from transformer_cli.config.yaml_files import config_dir, read_yaml
-from transformer_cli.data.corpus import ParallelText, Splits, hold_out, input_files, load_splits, load_text
+from transformer_cli.data.corpus import ParallelText, input_files, load_text
+from transformer_cli.data.splits import Splits, hold_out, load_splits
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.model_test_sets import named_test_set, own_corpus
 from transformer_cli.logs import LOGGER

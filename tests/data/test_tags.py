@@ -20,8 +20,9 @@ from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.tags import language_of, languages_named
 from transformer_cli.data.clean import clean, keep_mask
-from transformer_cli.data.corpus import ParallelText, TextPart, hold_out, load_text
+from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.splits import hold_out
 from transformer_cli.data.subwords import resegmented
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer

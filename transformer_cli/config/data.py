@@ -392,6 +392,12 @@ class DataConfig:
         affects="text",
     )
     drop_duplicates: bool = key(True, "Deduplication: drop exact repetitions of a training pair.", affects="text")
+    clean: Any = key(
+        [],
+        "Filters of the training text, as [auto], [auto,-language] or [copies,length_ratio:4]; auto: those that are"
+        " measured to help and cheap. Pairs are dropped or repaired, and counted; see docs/cleaning.md.",
+        affects="text",
+    )
     bleu_tokenize: str | None = key(
         None,
         "sacrebleu's tokenizer for BLEU on dev and test; unset: by target_lang.",
@@ -409,6 +415,13 @@ class DataConfig:
     def trained(self) -> Task:
         """The task that is trained on this corpus."""
         return TASKS[self.task]
+
+    @property
+    def filters(self) -> list[str]:
+        """The entries of `clean` that have an effect: auto has none on what is no translation, line for line."""
+        entries = [self.clean] if isinstance(self.clean, str) else list(self.clean)
+        is_translated = self.trained.translates and not self.truncate_source and self.builtin is None
+        return entries if is_translated else [entry for entry in entries if entry != AUTO]
 
     def __post_init__(self) -> None:
         if self.task not in TASKS:
@@ -449,10 +462,22 @@ class DataConfig:
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
         check_ranges(self, "data")
 
+        self._check_clean()
         if self.detokenize and not self.trained.translates:
             raise ConfigError(f"data.detokenize=true: data.task={self.task} has no translations. Leave it out")
         if self.truncate_source and not self.trained.translates:
             raise ConfigError(f"data.truncate_source=true: data.task={self.task} has no targets. Leave it out")
+
+    def _check_clean(self) -> None:
+        """Raise ConfigError for what names no filters; which there are, the preparation knows."""
+        entries = [self.clean] if isinstance(self.clean, str) else self.clean
+        if not isinstance(entries, list | tuple) or not all(isinstance(entry, str) and entry for entry in entries):
+            raise ConfigError(
+                f"data.clean={self.clean}: must be a list of filters, as [auto] or [copies,length_ratio:4]"
+            )
+        if self.filters and (not self.trained.translates or self.builtin is not None):
+            what = "is built in" if self.builtin is not None else f"is of data.task={self.task}"
+            raise ConfigError(f"data.clean={self.clean}: data={self.name} {what}, and the filters are for translations")
 
     def _check_languages(self) -> None:
         """Raise ConfigError for a direction that the corpus does not have."""

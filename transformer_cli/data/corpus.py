@@ -5,8 +5,6 @@ text is held in memory; training text is spooled to a folder, and iterated over 
 """
 
 import hashlib
-import heapq
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
@@ -29,9 +27,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.registry import is_ours
 
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-_HELD_OUT: tuple[Split, ...] = ("dev", "test")
 
-MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 # Endings of files, after the language or instead of it.
 _FORMAT_ENDINGS = ("txt", "tsv", "csv", "json", "jsonl", "parquet", "tmx", "xliff", "xlf", "po", "sgm", "xml")
 _MANY_COPIES = 0.3  # share of pairs whose sides are equal, above which one file was probably named twice
@@ -127,7 +123,7 @@ def load_text(config: DataConfig, split: Split) -> ParallelText | None:
     if corpora is None:
         return None
     text = _read(corpora, config, split, spool=None)
-    return replace(_in_memory(text), parts=[] if split == "train" else _parts(text, config))
+    return replace(in_memory(text), parts=[] if split == "train" else parts_of(text, config))
 
 
 def stream_text(config: DataConfig, spool: Path) -> SpooledText:
@@ -191,7 +187,7 @@ def _tags_of(corpora: Sequence[Corpus], config: DataConfig, split: Split) -> lis
     return entries
 
 
-def _parts(text: SpooledText, config: DataConfig) -> list[TextPart]:
+def parts_of(text: SpooledText, config: DataConfig) -> list[TextPart]:
     """The corpora of dev or test, if there are several.
 
     The name of one is its tags, and its file where others have the same; without any tags it is that of the file.
@@ -283,7 +279,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
     return text
 
 
-def _in_memory(text: Text) -> ParallelText:
+def in_memory(text: Text) -> ParallelText:
     pairs = list(text.each())
     return ParallelText([source for source, _ in pairs], [target for _, target in pairs], text.n_bad)
 
@@ -307,132 +303,10 @@ def _report_dropped(faults: Sequence[str], n_pairs: int) -> None:
         LOGGER.warning("%s pairs dropped, their lines cannot be read: %s", f"{n_pairs:,}", first)
 
 
-# ---- Dev and test text where none is named
-
-
-@dataclass
-class HeldOut:
-    """Pairs that were held out of the training text, and their source sentences."""
-
-    text: ParallelText = field(default_factory=ParallelText)
-    sources: frozenset[str] = frozenset()  # as `canonical` has them, without tags; no training pair may have one
-    n_before: int = 0  # pairs before these were held out
-    sizes: list[int] = field(default_factory=list)  # pairs of each corpus
-    n_asked: int | None = None  # sentences, where they were more than MAX_HELD_OUT allows
-
-
-@dataclass
-class Splits:
-    """All the text of a corpus. `train` is not cleaned yet, and still has the pairs whose source is in `held_out`.
-
-    Where there is too little to hold any out, `dev` is the training text itself.
-    """
-
-    train: Text
-    dev: ParallelText
-    test: ParallelText | None
-    held: dict[Split, HeldOut] = field(default_factory=dict)
-
-    @property
-    def held_out(self) -> frozenset[str]:
-        return frozenset().union(*(held.sources for held in self.held.values()))
-
-    def notes(self, n_left: int) -> Iterator[str]:
-        """What was held out, when `n_left` pairs of the training text are left."""
-        counts = [*(held.n_before for held in self.held.values()), n_left]
-        for (split, held), n_after in zip(self.held.items(), counts[1:], strict=True):
-            if len(held.text):
-                others = f"{held.n_before - n_after - len(held.text):,} others of the same source sentences left out"
-                most = f"at most {100 * MAX_HELD_OUT:.0f} % of them are, and data.holdout={held.n_asked} is more"
-                less = f" ({most})" if held.n_asked else ""
-                yield f"{len(held.text):,} pairs held out of the training text as {split}{less}; {others}"
-
-
-def load_splits(config: DataConfig, spool: Path) -> Splits:
-    """Load the named splits, and hold out from the training text those that are not named.
-
-    The training text is kept in files in the folder `spool`.
-    """
-    train = stream_text(config, spool)
-    named = {split: load_text(config, split) for split in _HELD_OUT}
-    splits = Splits(train, dev=ParallelText(), test=None)
-    for split, text in named.items():
-        if text is None:
-            held = hold_out(
-                train,
-                config.holdout,
-                config.seed,
-                split=split,
-                without=splits.held_out,
-                tags=config.all_tags,
-                key_of=sentence_key(config),
-            )
-            parts = _parts(train, config) if any(train.tags) else []
-            held.text.parts = [replace(part, n=n) for part, n in zip(parts, held.sizes, strict=False) if n]
-            splits.held[split] = held
-            named[split] = held.text if len(held.text) else None
-    dev, splits.test = named["dev"], named["test"]
-    splits.dev = dev if dev is not None else _in_memory(train)
-    return splits
-
-
 def sentence_key(config: DataConfig) -> Callable[[str], str]:
     """What makes two sources the same sentence, without their tags."""
     is_in_fields = config.trained.has_words or config.n_texts > 1
     return canonical_fields if is_in_fields else canonical
-
-
-def hold_out(
-    text: Text,
-    n: int,
-    seed: int,
-    *,
-    split: Split = "dev",
-    without: frozenset[str] = frozenset(),
-    tags: Sequence[str] = (),
-    key_of: Callable[[str], str] = canonical,
-) -> HeldOut:
-    """Choose held-out pairs of the training text: `n` of them, at most 5 %, at least one.
-
-    A held-out source sentence is in no training pair: its other translations are dropped. Blank pairs are not held
-    out, nor those whose source is in `without`. Nothing is held out of fewer than four different sources. Whether a
-    source comes before another depends on the two, `seed` and `split` alone, so that little changes when the corpus
-    grows or is filtered. With `tags`, a source is what stands behind them, and one pair of it with each is held out.
-    """
-    n_pairs = 0
-    different: set[str] = set()  # no more than needed to compare with `n`
-    # The n sources of highest rank so far, with the first pair of each, or of each of its tags.
-    found: dict[str, dict[tuple[str, ...], tuple[int, str, str]]] = {}
-    ranks: list[tuple[int, str]] = []  # a heap of these
-    for index, (source, target) in enumerate(text.each()):
-        its_tags, rest = split_tags(source, tags)
-        key = key_of(rest)
-        if key in without:
-            continue
-        n_pairs += 1
-        if not key or not canonical(target):
-            continue
-        if len(different) < 2 * n + 4:
-            different.add(key)
-        rank = -int.from_bytes(hashlib.blake2b(f"{seed} {split}\n{key}".encode()).digest())
-        if key in found:
-            found[key].setdefault(tuple(its_tags), (index, source, target))
-        elif len(ranks) < n or rank > ranks[0][0]:
-            found[key] = {tuple(its_tags): (index, source, target)}
-            heapq.heappush(ranks, (rank, key))
-            if len(ranks) > n:
-                del found[heapq.heappop(ranks)[1]]
-    if len(different) < 4:
-        return HeldOut(n_before=n_pairs)
-    most = max(1, int(MAX_HELD_OUT * n_pairs))
-    n_held = min(n, most, len(different) // 2)
-    chosen = [key for _, key in heapq.nlargest(n_held, ranks)]
-    pairs = sorted(pair for key in chosen for pair in found[key].values())
-    held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
-    ends = list(accumulate(text.sizes))
-    corpora = [bisect_right(ends, index) for index, _, _ in pairs]
-    sizes = [corpora.count(number) for number in range(len(ends))]
-    return HeldOut(held, frozenset(chosen), n_pairs, sizes, n_asked=n if n > most else None)
 
 
 def text_sha256(text: ParallelText) -> str:

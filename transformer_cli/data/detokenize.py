@@ -1,7 +1,6 @@
 """data.detokenize: corpora without the tokenization of Moses, undone once, as it takes longer than reading."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
@@ -11,9 +10,8 @@ from transformer_cli.data.moses import MosesText
 from transformer_cli.data.readers import Corpus
 from transformer_cli.data.readers.base import Pair
 from transformer_cli.data.readers.checked import checked_pairs
+from transformer_cli.data.spooled import both_sides, of_both_sides
 from transformer_cli.data.tags import split_tags
-
-_PAIRS_AT_A_TIME = 100_000  # in memory, where there is a folder to spool to
 
 _Read = tuple[Corpus, Sequence[Lines]]  # a corpus with the lines of its files
 
@@ -30,34 +28,12 @@ def detokenized(
     done: list[_Read] = []
     for number, ((corpus, files), entry) in enumerate(zip(corpora, tags or [""] * len(corpora), strict=True)):
         texts = MosesText(source_lang), MosesText(language_of(tags_in(entry), config.target_lang) or target_langs[0])
-        stem = spool and spool / f"detokenized-{number}"
-        sides = _sides(checked_pairs(corpus, files, on_fault), texts, config.all_tags, stem)
-        for side, lines in zip(sides, (files[0], files[-1]) if files else (), strict=False):
-            side.name = lines.name
-        sides[0].bad = {index: fault for lines in files for index, fault in lines.bad.items()}
-        done.append((_with_lines(corpus, files), sides))
+        pairs = _each(checked_pairs(corpus, files, on_fault), texts, config.all_tags)
+        done.append(of_both_sides(corpus, files, both_sides(pairs, spool and spool / f"detokenized-{number}")))
     return done
 
 
-def _sides(
-    pairs: Iterator[Pair], texts: tuple[MosesText, MosesText], known_tags: Sequence[str], stem: Path | None
-) -> tuple[Lines, Lines]:
-    """The lines of both sides of `pairs`, in files that begin with `stem` where there are many."""
-    sides = Lines(""), Lines("")
-    for n_pairs, (source, target) in enumerate(pairs, 1):
+def _each(pairs: Iterator[Pair], texts: tuple[MosesText, MosesText], known_tags: Sequence[str]) -> Iterator[Pair]:
+    for source, target in pairs:
         tags, rest = split_tags(source, known_tags)
-        sides[0].texts.append(" ".join([*tags, texts[0].detokenized(rest)]))
-        sides[1].texts.append(texts[1].detokenized(target))
-        if stem is not None and n_pairs % _PAIRS_AT_A_TIME == 0:
-            for side, lines in enumerate(sides):
-                lines.spool_to(stem.with_suffix(f".{side}"))
-    return sides
-
-
-def _with_lines(corpus: Corpus, files: Sequence[Lines]) -> Corpus:
-    """The corpus with one file for each side; its warnings are still of the files that it was read from."""
-
-    def pairs(sides: Sequence[Lines]) -> Iterator[Pair]:
-        return zip(sides[0].each(), sides[1].each(), strict=True)
-
-    return replace(corpus, pairs=pairs, warnings=lambda _: corpus.warnings(files))
+        yield " ".join([*tags, texts[0].detokenized(rest)]), texts[1].detokenized(target)

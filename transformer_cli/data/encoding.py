@@ -1,19 +1,15 @@
 """Parallel tokenization: chunks of pairs are encoded by worker processes, and returned in order."""
 
-import signal
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, islice
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 
 import numpy as np
 
 from transformer_cli.data.cache import Array
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.errors import EnvironmentFault
-from transformer_cli.system import without_main_module
+from transformer_cli.data.worker_processes import in_processes
 
 _CHUNK = 10_000  # pairs encoded at a time
 
@@ -90,55 +86,27 @@ def encoded(
 
     One process is this one, in which SentencePiece uses threads; the Python around it then has one core.
     """
-    if n_processes <= 1:
-        yield from (_encode(chunk, tokenizers, n_threads=None) for chunk in chunks(pairs, _CHUNK))
-        return
-    with ExitStack() as cleanup:
-        workers = [_start(tokenizers, cleanup) for _ in range(n_processes)]
-        n_sent = n_received = 0
-        try:
-            # A worker is sent a chunk when it has handed back the last one: neither ever waits for the other to read.
-            for chunk in chunks(pairs, _CHUNK):
-                if n_sent - n_received == n_processes:
-                    yield workers[n_received % n_processes].recv()
-                    n_received += 1
-                workers[n_sent % n_processes].send(chunk)
-                n_sent += 1
-            while n_received < n_sent:
-                yield workers[n_received % n_processes].recv()
-                n_received += 1
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise EnvironmentFault("data: a process that encodes text was killed. Free memory and run again") from None
-
-
-def _start(tokenizers: Tokenizers, cleanup: ExitStack) -> Connection:
-    """A process that encodes what it is sent, until this end of the connection is closed or this process dies."""
-    context = get_context("spawn")  # a fork would copy threads' locks as they happen to be
-    ours, theirs = context.Pipe()
     models = (tokenizers.source.model_bytes, tokenizers.target.model_bytes)
-    process = context.Process(target=_work, args=(theirs, *models), name="encode", daemon=True)
-    with without_main_module():
-        process.start()
-    theirs.close()
-    cleanup.callback(process.join)
-    cleanup.callback(ours.close)  # before that
-    return ours
+    work = _Encode(*models, n_threads=1 if n_processes > 1 else None)
+    return in_processes(work, chunks(pairs, _CHUNK), n_processes=n_processes, what="encodes text")
 
 
-def _work(connection: Connection, source_model: bytes, target_model: bytes) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C reaches every process; this one ends with the first
-    source = Tokenizer(source_model)
-    tokenizers = Tokenizers(source, source if source_model == target_model else Tokenizer(target_model))
-    while True:
-        try:
-            pairs: Pairs = connection.recv()
-            connection.send(_encode(pairs, tokenizers, n_threads=1))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
+@dataclass(frozen=True)
+class _Encode:
+    """Encodes pairs, in whichever process: the tokenizers are made where they are used."""
 
+    source_model: bytes
+    target_model: bytes
+    n_threads: int | None
 
-def _encode(pairs: Pairs, tokenizers: Tokenizers, *, n_threads: int | None) -> tuple[Encoded, Encoded]:
-    return (
-        Encoded.of(tokenizers.source, [source for source, _ in pairs], n_threads=n_threads),
-        Encoded.of(tokenizers.target, [target for _, target in pairs], n_threads=n_threads),
-    )
+    @cached_property
+    def _tokenizers(self) -> Tokenizers:
+        source = Tokenizer(self.source_model)
+        return Tokenizers(source, source if self.source_model == self.target_model else Tokenizer(self.target_model))
+
+    def __call__(self, pairs: Pairs) -> tuple[Encoded, Encoded]:
+        source, target = self._tokenizers.source, self._tokenizers.target
+        return (
+            Encoded.of(source, [source for source, _ in pairs], n_threads=self.n_threads),
+            Encoded.of(target, [target for _, target in pairs], n_threads=self.n_threads),
+        )

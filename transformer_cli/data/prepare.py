@@ -25,14 +25,13 @@ from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCor
 from transformer_cli.data.cache_key import cache_key, input_hashes, is_mixed, vocabulary_sizes
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
+from transformer_cli.data.cleaning.clean_corpora import FilteringReport
 from transformer_cli.data.corpus import (
     ParallelText,
-    Splits,
     TextPart,
     check_tags,
     check_weights,
     input_files,
-    load_splits,
     sentence_key,
 )
 from transformer_cli.data.download import fetch
@@ -42,6 +41,7 @@ from transformer_cli.data.own_vocabulary import check_tags_of, own_tokenizers
 from transformer_cli.data.pairs import check_separates, texts_of
 from transformer_cli.data.readers import Split, reader_of
 from transformer_cli.data.shuffling import Part, times_per_epoch
+from transformer_cli.data.splits import Splits, load_splits
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, sampled, train_tokenizer
 from transformer_cli.environment import folder_named
@@ -53,9 +53,9 @@ _PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
 _FEW_LEFT = 0.1  # of the pairs of a corpus, at most which its weight is hardly that of the corpus
 _LARGE_PAIRS, _LARGE_BYTES = 10_000, 20_000_000  # from this size the steps are logged, because they take seconds
 _PARTS, _LABELS, _WARNINGS, _SETS, _CHUNKS = "parts.json", "labels.json", "warnings.json", "sets.json", "chunks.json"
-_HELD = "held.json"
+_HELD, _FILTERING = "held.json", "filtering.json"
 # Files that are no part of the fingerprint: they follow from the others and from the config.
-_APART = (_WARNINGS, _SETS, _CHUNKS, _HELD)
+_APART = (_WARNINGS, _SETS, _CHUNKS, _HELD, _FILTERING)
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Prepared:
     warnings: Sequence[str] = ()  # probable faults
     chunks: Sequence[int] = ()  # of data.bidirectional: numbers of pairs that are followed by the same ones, exchanged
     held: Sequence[str] = ()  # those of dev and test that were held out of the training text
+    filtering: FilteringReport | None = None  # by the filters of data.clean
     left_out: Sequence[str] = ()  # source sentences that are in no training pair, as `prepare` was given them
 
 
@@ -151,6 +152,8 @@ def _build(
             key_of=sentence_key(config),
         )
         n_left = report.n_read - report.n_bad
+        if splits.filtering is not None:
+            splits.filtering.require_pairs()
         report.require_pairs(config.trained)
         labels = _labels(train, splits, config, left_out) if config.trained.has_labels else []
         warnings = find_warnings(train, splits, config)
@@ -183,6 +186,8 @@ def _build(
     _write_json(folder / "report.json", {k: n for k, n in asdict(report).items() if n or k not in rare})
     if held_splits := [split for split, held in splits.held.items() if held.sources]:
         _write_json(folder / _HELD, held_splits)
+    if splits.filtering is not None:
+        _write_json(folder / _FILTERING, asdict(splits.filtering))
     _write_json(folder / _WARNINGS, asdict(warnings))
     if labels:
         _write_json(folder / _LABELS, labels)
@@ -196,7 +201,10 @@ def _build(
     # Only logged now: for text that cannot be prepared, the error is the only message.
     if "dev" in splits.held and not splits.held["dev"].sources:
         LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
-    for line in [*splits.notes(n_left), *report.lines()]:
+    filtered = splits.filtering.sentences() if splits.filtering is not None else ()
+    for warning in splits.filtering.warnings() if splits.filtering is not None else ():
+        LOGGER.warning("%s", warning)
+    for line in [*filtered, *splits.notes(n_left), *report.lines()]:
         LOGGER.info("%s", line)
 
 
@@ -345,6 +353,7 @@ def _open(folder: Path, task: Task) -> Prepared:
         warnings=_read_warnings(folder).sentences(task),
         chunks=json.loads((folder / _CHUNKS).read_bytes()) if (folder / _CHUNKS).exists() else [],
         held=json.loads((folder / _HELD).read_bytes()) if (folder / _HELD).exists() else [],
+        filtering=FilteringReport.read(folder / _FILTERING) if (folder / _FILTERING).exists() else None,
     )
 
 

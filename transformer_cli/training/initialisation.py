@@ -22,10 +22,11 @@ from transformer_cli.config.model import ModelConfig, Pooling
 from transformer_cli.config.tasks import task_of_model
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import clean
-from transformer_cli.data.corpus import load_splits, sentence_key
+from transformer_cli.data.corpus import sentence_key
 from transformer_cli.data.download import fetch
 from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one_vocabulary, parts_of_new
 from transformer_cli.data.pairs import texts_of
+from transformer_cli.data.splits import load_splits
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
 from transformer_cli.errors import CheckpointError, TfmError

@@ -24,6 +24,7 @@ def summary_lines(
     lines = [
         ("corpus", _corpus(config, prepared)),
         ("", _held_out(prepared)),
+        *_filtered(prepared),
         ("vocabulary", _vocabulary(prepared, config)),
         ("model", _model(config, trainer)),
         *_trained(config, trainer),
@@ -58,6 +59,23 @@ def _held_out(prepared: Prepared) -> str:
     report = prepared.report
     cleaned = f"; {report.n_read - report.n_kept:,} of {report.n_read:,} left out in cleaning" if report.n_read else ""
     return f"dev {len(prepared.dev):,}, {n_test}{cleaned}"
+
+
+def _filtered(prepared: Prepared) -> Iterator[tuple[str, str]]:
+    """What the filters of data.clean did, each with its count."""
+    report = prepared.filtering
+    if report is None:
+        return
+    counts = {
+        "dropped": {one.name: one.n_dropped for one in report.filters if one.n_dropped},
+        "repaired": {one.name: one.n_repaired for one in report.filters if one.n_repaired},
+    }
+    shown = [
+        f"{sum(found.values()):,} {what} ({', '.join(f'{name} {n:,}' for name, n in found.items())})"
+        for what, found in counts.items()
+        if found
+    ]
+    yield "cleaned", f"{report.n_read:,} pairs: " + ("; ".join(shown) or "nothing dropped, nothing repaired")
 
 
 def _vocabulary(prepared: Prepared, config: TrainConfig) -> str:

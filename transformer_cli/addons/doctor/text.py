@@ -21,13 +21,11 @@ from transformer_cli.data.cache import Array
 from transformer_cli.data.checks.corpus_warnings import unlike_declared
 from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, shown_lag
 from transformer_cli.data.checks.overlap import MANY_LEAKED_PAIRS, MANY_LEAKED_SOURCES, leaks
-from transformer_cli.data.checks.profiles import Floats, Profiles, cross_scores
+from transformer_cli.data.checks.profiles import MIN_PROFILE, SEPARABLE, Floats, Profiles, cross_scores
 from transformer_cli.data.checks.quick import (
     MANY_BY_CHANCE,
     MANY_COPIES,
     MANY_FOREIGN,
-    MIN_PROFILE,
-    SEPARABLE,
     foreign_lines,
     percent,
 )

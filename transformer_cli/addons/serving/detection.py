@@ -3,10 +3,8 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
-from transformer_cli.extras import imported
+from transformer_cli.data.language_identification import identifier
 from transformer_cli.languages import Code
 
 MOST = 2000  # characters that are looked at: more say no more
@@ -22,23 +20,12 @@ class Detected:
 
 
 def detect(text: str, languages: Iterable[str]) -> list[Detected]:
-    """The detectable ones of `languages`, likeliest first; in the given order if nothing decides.
-
-    Raises EnvironmentFault where py3langid is not installed.
-    """
-    identifier = _identifier()
+    """The detectable ones of `languages`, likeliest first; in the given order if nothing decides."""
     labels = {language: Code.of(language).language for language in languages}
     wanted = set(labels.values())
-    shares = {label: share for label, share in identifier.rank(_TAG.sub(" ", text[:MOST])) if label in wanted}
+    shares = {label: share for label, share in identifier().rank(_TAG.sub(" ", text[:MOST])) if label in wanted}
     if len(shares) > 1 and len(set(shares.values())) == 1:
         shares = dict.fromkeys(shares, 0.0)  # as for digits: the text has nothing that it looks for
     total = sum(shares.values()) or 1.0
     found = [Detected(language, shares[label] / total) for language, label in labels.items() if label in shares]
     return sorted(found, key=lambda one: -one.confidence)
-
-
-@cache
-def _identifier() -> Any:
-    """Takes a second, and is read from arrays: no code is executed."""
-    langid = imported("py3langid", needs="the detection of languages").langid
-    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)

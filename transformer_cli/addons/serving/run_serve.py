@@ -11,7 +11,7 @@ from transformer_cli.logs import LOGGER
 
 def run(config: ServeConfig) -> None:
     """Load the models and serve them; with `config.check`, print a table of them and stop. Raises TfmError."""
-    for library in ("starlette", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid"):
+    for library in ("starlette", "uvicorn", "httptools", "prometheus_client", "python_multipart"):
         imported(library, needs="tfm serve")
     from transformer_cli.addons.serving.access_log import start_log
     from transformer_cli.addons.serving.metrics import Metrics

@@ -12,12 +12,13 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import language_of
 from transformer_cli.config.tasks import Task
 from transformer_cli.data.checks.languages import reads_like
-from transformer_cli.data.checks.profiles import Profiles, cross_scores
-from transformer_cli.data.checks.quick import MIN_PROFILE, SEPARABLE, TrainingPairs, percent
+from transformer_cli.data.checks.profiles import MIN_PROFILE, SEPARABLE, Profiles, cross_scores
+from transformer_cli.data.checks.quick import TrainingPairs, percent
 from transformer_cli.data.clean import CleanText
-from transformer_cli.data.corpus import ParallelText, Splits, sentence_key
+from transformer_cli.data.corpus import ParallelText, sentence_key
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.normalization import canonical
+from transformer_cli.data.splits import Splits
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import quoted
 

@@ -35,7 +35,7 @@ _WORDS = {
 }
 _COMMON = {language: frozenset(words.split()) for language, words in _WORDS.items()}
 
-_SCRIPTS = {
+SCRIPTS = {
     "Latin": "A-Za-z\u00c0-\u024f\u1e00-\u1eff",
     "Greek": "\u0370-\u03ff\u1f00-\u1fff",
     "Cyrillic": "\u0400-\u052f",
@@ -47,7 +47,7 @@ _SCRIPTS = {
     "Japanese": "\u3040-\u30ff",
     "Chinese": "\u3400-\u4dbf\u4e00-\u9fff",
 }
-_LETTERS = {name: re.compile(f"[{letters}]") for name, letters in _SCRIPTS.items()}
+_LETTERS = {name: re.compile(f"[{letters}]") for name, letters in SCRIPTS.items()}
 _WRITTEN_IN = {
     **{language: {"Latin"} for language in _WORDS},
     **{"el": {"Greek"}, "he": {"Hebrew"}, "th": {"Thai"}, "hi": {"Devanagari"}},

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+MIN_PROFILE = 200  # pairs; too few for a language profile otherwise
+SEPARABLE = 0.8  # share of pairs whose sides are classified as two languages: 98 % in real corpora, 50 % by chance
+
 _BINS_LOG2 = 18  # trigrams are hashed into so many bins; a collision only blurs a score a little
 _SMOOTHING = 0.5  # added to each count, so that an unseen trigram counts for neither side
 _LINES_AT_A_TIME = 10_000
@@ -21,12 +24,12 @@ class Profiles:
     """The trigrams of the two sides of a text."""
 
     def __init__(self, sources: Sequence[str], targets: Sequence[str]) -> None:
-        self._odds = _log_frequencies(sources) - _log_frequencies(targets)
+        self._odds = log_frequencies(sources) - log_frequencies(targets)
 
     def scores(self, lines: Sequence[str]) -> Floats:
         """The score of each line; 0 for one without text."""
         scores = np.zeros(len(lines))
-        for first, n_lines, line, trigram in _trigrams(lines):
+        for first, n_lines, line, trigram in trigrams(lines):
             totals = np.bincount(line, self._odds[trigram], minlength=n_lines)
             scores[first : first + n_lines] = totals / np.maximum(np.bincount(line, minlength=n_lines), 1)
         return scores
@@ -42,15 +45,16 @@ def cross_scores(sources: Sequence[str], targets: Sequence[str]) -> tuple[Floats
     return source_scores, target_scores
 
 
-def _log_frequencies(lines: Sequence[str]) -> Floats:
+def log_frequencies(lines: Sequence[str]) -> Floats:
+    """The log relative frequency of each bin of trigrams."""
     counts = np.full(1 << _BINS_LOG2, _SMOOTHING)
-    for _, _, _, trigram in _trigrams(lines):
+    for _, _, _, trigram in trigrams(lines):
         counts += np.bincount(trigram, minlength=len(counts))
     frequencies: Floats = np.log(counts / counts.sum())
     return frequencies
 
 
-def _trigrams(lines: Sequence[str]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
+def trigrams(lines: Sequence[str]) -> Iterator[tuple[int, int, NDArray[np.int64], NDArray[np.int64]]]:
     """The trigrams of some lines at a time: first line, number of lines, and each trigram's line (from 0) and bin."""
     for first in range(0, len(lines), _LINES_AT_A_TIME):
         chunk = lines[first : first + _LINES_AT_A_TIME]

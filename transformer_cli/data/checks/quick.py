@@ -13,12 +13,10 @@ import numpy as np
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cache import Array
 from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, shown_lag
-from transformer_cli.data.checks.profiles import cross_scores
+from transformer_cli.data.checks.profiles import MIN_PROFILE, SEPARABLE, cross_scores
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.normalization import canonical
 
-MIN_PROFILE = 200  # pairs; too few for a language profile otherwise
-SEPARABLE = 0.8  # share of pairs whose sides are classified as two languages: 98 % in real corpora, 50 % by chance
 MANY_COPIES = 0.05  # pairs with equal sides; 0.6 % in sound text
 _MANY_SWAPPED = 0.01  # pairs of a sample whose sides are each classified as the other; none at all
 MANY_FOREIGN = 0.02  # lines that are clearly in the other language; 0.8 %

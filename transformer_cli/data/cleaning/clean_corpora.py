@@ -1,0 +1,253 @@
+"""Cleaning of the training text of a corpus: a sample teaches the filters, and all text then goes through them.
+
+Nothing depends on how the text is divided into parts, so that it is the same wherever it is done. In memory are the
+sample and one part.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.tags import language_of, languages_of, tags_in
+from transformer_cli.data.cleaning.base import Filter, Languages, Pair, PairTexts, Unapplied, Verdict, chosen_filters
+from transformer_cli.data.cleaning.filters import FILTERS
+from transformer_cli.data.corpus import SpooledText, sentence_key
+from transformer_cli.data.lines import Lines
+from transformer_cli.data.readers import Corpus
+from transformer_cli.data.readers.checked import PairHash, checked_pairs
+from transformer_cli.data.spooled import both_sides, of_both_sides
+from transformer_cli.data.tags import split_tags
+from transformer_cli.data.worker_processes import in_processes
+from transformer_cli.errors import DataError
+from transformer_cli.system import n_processors
+
+SAMPLE = 60_000  # pairs that filters learn from
+PART = 10_000  # pairs in a row that go through the filters together
+_PAIRS_PER_PROCESS = 50_000  # at least, to be worth its start
+_TOO_MANY = 0.5  # of the sample
+_APART = 1000  # lines between those of the sample: none is beside another
+SHOWN = 10  # examples of each filter in the report
+_LOWEST = 16  # of 256, the first byte of the hashes of a sixteenth of the sources: at most a twentieth is held out
+
+_Read = tuple[Corpus, Sequence[Lines]]  # a corpus with the lines of its files
+
+
+@dataclass
+class FilterReport:
+    """What one filter did: counts, and the first pairs of each kind with their numbers in the corpus, from 1."""
+
+    name: str
+    what: str
+    repair: str
+    threshold: float | None
+    n_dropped: int = 0
+    n_repaired: int = 0
+    left_out: float = 0.0  # share of the sample that it would have dropped: too much, so that it was not applied
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+    repaired: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, other: "FilterReport") -> None:
+        """Add what the same filter did to further pairs."""
+        self.n_dropped += other.n_dropped
+        self.n_repaired += other.n_repaired
+        self.dropped += other.dropped[: SHOWN - len(self.dropped)]
+        self.repaired += other.repaired[: SHOWN - len(self.repaired)]
+
+
+@dataclass
+class FilteringReport:
+    """The filters of a corpus in the order in which they were applied; the number of pairs before and after."""
+
+    n_read: int = 0
+    n_kept: int = 0
+    filters: list[FilterReport] = field(default_factory=list)
+
+    def sentences(self) -> Iterator[str]:
+        """One for each count, for the log."""
+        if self.filters:
+            yield f"{self.n_kept:,} of {self.n_read:,} training pairs kept by the filters of data.clean"
+        for one in self.filters:
+            if one.n_dropped:
+                yield f"{one.n_dropped:,} dropped: {one.what} ({one.name})"
+            if one.n_repaired:
+                yield f"{one.n_repaired:,} kept, {one.repair} ({one.name})"
+
+    def warnings(self) -> Iterator[str]:
+        """A sentence for each filter of auto that was not applied."""
+        for one in self.filters:
+            if one.left_out:
+                yield (
+                    f"data.clean: {one.name} was not applied, as it would have dropped {one.left_out:.0%} of the pairs:"
+                    f" {one.what}. Check the files and the languages, or name it in data.clean if that is meant"
+                )
+
+    def require_pairs(self) -> None:
+        """Raise DataError if the filters dropped all there was."""
+        if self.n_read and not self.n_kept:
+            why = ", ".join(f"{one.n_dropped:,} {one.what} ({one.name})" for one in self.filters if one.n_dropped)
+            raise DataError(
+                f"data.train: the filters of data.clean dropped all of {self.n_read:,} pairs: {why}. Leave these"
+                " filters out, as with data.clean=[auto,-copies], or all with data.clean=[]"
+            )
+
+    @classmethod
+    def read(cls, path: Path) -> "FilteringReport":
+        """The report in a file, which is its dataclass as JSON."""
+        plain = json.loads(path.read_bytes())
+        return cls(plain["n_read"], plain["n_kept"], [FilterReport(**one) for one in plain["filters"]])
+
+
+def cleaned(text: SpooledText, config: DataConfig, spool: Path) -> tuple[SpooledText, FilteringReport]:
+    """The training text without what the filters of `data.clean` drop, and with what they repair.
+
+    Corpora with the same tags are cleaned by filters that learn from all of them, though not from sources that may be
+    held out as dev or test. Raises ConfigError, DataError.
+    """
+    chosen = chosen_filters(config.filters)
+    kinds = [FilterReport(name, FILTERS[name].what, FILTERS[name].repair, limit) for name, limit in chosen.items()]
+    report = FilteringReport(n_read=sum(text.sizes), filters=kinds)
+    forced = set(config.filters)  # those that are named, not by auto
+    entries = list(text.tags) or [""] * len(text.corpora)
+    trained: dict[str, dict[str, Filter]] = {}
+    for entry in dict.fromkeys(entries):
+        same = [n for n, its in enumerate(entries) if its == entry]
+        sample = _sample([text.corpora[n] for n in same], sum(text.sizes[n] for n in same), config)
+        trained[entry] = _learn(sample, chosen, _languages(entry, config), report, forced)
+    done: list[_Read] = []
+    for number, ((corpus, files), entry) in enumerate(zip(text.corpora, entries, strict=True)):
+        pairs = checked_pairs(corpus, files)
+        pairs = _cleaned(pairs, trained[entry], report, config, n_pairs=text.sizes[number])
+        done.append(of_both_sides(corpus, files, both_sides(pairs, spool / f"clean-{number}")))
+    sizes = [len(sides[0]) for _, sides in done]
+    report.n_kept = sum(sizes)
+    return replace(text, corpora=done, sizes=sizes, hashes=[PairHash().value] * len(done)), report
+
+
+def held_out_by_hash(config: DataConfig) -> Callable[[str], bool]:
+    """Whether a source may be held out: those with the lowest hashes are, by the rule of `data.splits.hold_out`."""
+    splits = [split for split in ("dev", "test") if getattr(config, split) is None]
+    key_of = sentence_key(config)
+
+    def test(source: str) -> bool:
+        key = key_of(source)
+        return any(hashlib.blake2b(f"{config.seed} {split}\n{key}".encode()).digest()[0] < _LOWEST for split in splits)
+
+    return test
+
+
+def _learn(
+    text: PairTexts, chosen: dict[str, float | None], languages: Languages, report: FilteringReport, forced: set[str]
+) -> dict[str, Filter]:
+    """The filters, each trained on a sample that those before it have cleaned.
+
+    One of auto that would drop most of it is left out: the text is not what the filter takes it for.
+    """
+    trained: dict[str, Filter] = {}
+    for its_report, (name, threshold) in zip(report.filters, chosen.items(), strict=True):
+        one = FILTERS[name](languages, threshold)
+        one.learn(text)
+        after, verdict = apply(one, text)
+        share = float(verdict.dropped.mean()) if len(text) else 0.0
+        if share > _TOO_MANY and not any(entry.partition(":")[0] == name for entry in forced):
+            its_report.left_out = share
+            one = Unapplied(languages, threshold)
+            after = text
+        trained[name], text = one, after
+    return trained
+
+
+def _languages(entry: str, config: DataConfig) -> Languages:
+    sources, targets = languages_of(config.source_lang), languages_of(config.target_lang)
+    target = language_of(tags_in(entry), config.target_lang) or (targets[0] if len(targets) == 1 else "")
+    return Languages(sources[0] if len(sources) == 1 else "", target)
+
+
+def _sample(corpora: Sequence[_Read], n_pairs: int, config: DataConfig) -> PairTexts:
+    """Pairs from all over the corpora; those with a source that may be held out are not among them."""
+    found = PairTexts([], [], np.empty(0, np.int64))
+    is_held_out = held_out_by_hash(config)
+    for corpus, files in corpora:
+        for source, target in islice(checked_pairs(corpus, files), 0, None, max(1, -(-n_pairs // SAMPLE))):
+            text = split_tags(source, config.all_tags)[1]
+            if not is_held_out(text):
+                found.sources.append(text)
+                found.targets.append(target)
+    return PairTexts(found.sources, found.targets, np.arange(len(found.sources)) * _APART)
+
+
+@dataclass(frozen=True)
+class _Cleaned:
+    """A part of a corpus after the filters: its pairs, and what each filter did."""
+
+    pairs: list[Pair]
+    reports: list[FilterReport]
+
+
+@dataclass(frozen=True)
+class _CleanPart:
+    """Passes a part, which is given with the number of its first pair, through trained filters."""
+
+    filters: dict[str, Filter]
+    known_tags: Sequence[str]
+
+    def __call__(self, part: tuple[int, list[Pair]]) -> _Cleaned:
+        first, pairs = part
+        split = [split_tags(source, self.known_tags) for source, _ in pairs]
+        text = PairTexts([text for _, text in split], [target for _, target in pairs], np.arange(len(pairs)))
+        reports = []
+        for name, one in self.filters.items():
+            before, (text, verdict) = text, apply(one, text)
+            reports.append(_report_of(name, one, verdict, before, first))
+        tags = [split[number][0] for number in text.numbers.tolist()]
+        done = [
+            (" ".join([*its_tags, source]) if its_tags else source, target)
+            for its_tags, (source, target) in zip(tags, text.each(), strict=True)
+        ]
+        return _Cleaned(done, reports)
+
+
+def _parts(pairs: Iterator[Pair]) -> Iterator[tuple[int, list[Pair]]]:
+    parts = iter(lambda: list(islice(pairs, PART)), [])
+    return ((PART * number, part) for number, part in enumerate(parts))
+
+
+def _cleaned(
+    pairs: Iterator[Pair], filters: dict[str, Filter], report: FilteringReport, config: DataConfig, *, n_pairs: int
+) -> Iterator[Pair]:
+    """Clean pairs, with their tags, and add to `report` what was done."""
+    work = _CleanPart(filters, config.all_tags)
+    n_processes = min(n_processors(), n_pairs // _PAIRS_PER_PROCESS)
+    for part in in_processes(work, _parts(pairs), n_processes=n_processes, what="cleans text"):
+        for one, its_report in zip(report.filters, part.reports, strict=True):
+            one.add(its_report)
+        yield from part.pairs
+
+
+def apply(one: Filter, text: PairTexts) -> tuple[PairTexts, Verdict]:
+    """The text after a filter, and what the filter did."""
+    verdict = one.apply(text)
+    if verdict.repaired:
+        text = PairTexts([*text.sources], [*text.targets], text.numbers)
+        for row, (source, target) in verdict.repaired.items():
+            text.sources[row], text.targets[row] = source, target
+    return (text.pick(~verdict.dropped) if verdict.dropped.any() else text), verdict
+
+
+def _report_of(name: str, one: Filter, verdict: Verdict, before: PairTexts, first: int) -> FilterReport:
+    dropped = np.flatnonzero(verdict.dropped)
+    report = FilterReport(name, one.what, one.repair, one.limit, len(dropped), len(verdict.repaired))
+    report.dropped = [_shown(before, row, first) for row in dropped[:SHOWN].tolist()]
+    for row, pair in islice(verdict.repaired.items(), SHOWN):
+        report.repaired.append({**_shown(before, row, first), "now": list(pair)})
+    return report
+
+
+def _shown(text: PairTexts, row: int, first: int) -> dict[str, Any]:
+    return {"pair": first + int(text.numbers[row]) + 1, "source": text.sources[row], "target": text.targets[row]}

@@ -1,0 +1,36 @@
+"""Filters of training text, one module each, imported in the order in which they are applied: repairs come first."""
+
+from transformer_cli.data.cleaning.base import FILTERS  # isort: split
+
+from transformer_cli.data.cleaning.filters import mojibake  # isort: split
+
+from transformer_cli.data.cleaning.filters import markup  # isort: split
+
+from transformer_cli.data.cleaning.filters import empty, long_lines  # isort: split
+
+from transformer_cli.data.cleaning.filters import swapped  # isort: split
+
+from transformer_cli.data.cleaning.filters import copies, language, script  # isort: split
+
+from transformer_cli.data.cleaning.filters import boilerplate, length_ratio  # isort: split
+
+from transformer_cli.data.cleaning.filters import numbers, urls  # isort: split
+
+from transformer_cli.data.cleaning.filters import word_alignment
+
+__all__ = [
+    "FILTERS",
+    "boilerplate",
+    "copies",
+    "empty",
+    "language",
+    "length_ratio",
+    "long_lines",
+    "markup",
+    "mojibake",
+    "numbers",
+    "script",
+    "swapped",
+    "urls",
+    "word_alignment",
+]

@@ -1,0 +1,108 @@
+"""Pairs with a side in another language than its own."""
+
+import numpy as np
+
+from transformer_cli.data.checks.profiles import Floats
+from transformer_cli.data.cleaning.base import FILTERS, Filter, Languages, Mask, PairTexts, Verdict, drop
+from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD, LineScores, Sides
+from transformer_cli.data.language_identification import identifier
+from transformer_cli.languages import iso_639_1
+
+_CLEARLY = 0.3  # nats a trigram: a line is in the language of the other side
+_EVIDENCE = 4.0  # nats of the whole line
+_UNUSUAL = 1.5  # standard deviations below the median of the lines of one length: only those are identified
+_LETTERS = 15  # in a line that is identified: fewer are a name as often as a sentence
+_LONGEST = 300  # characters of a line that are read
+# Languages that the identification takes for each other in short lines.
+_ALIKE = (
+    {"no", "nb", "nn", "da", "sv"},
+    {"hr", "bs", "sr", "sl", "mk", "bg"},
+    {"cs", "sk"},
+    {"id", "ms", "jv"},
+    {"es", "gl", "ca", "an", "oc", "pt"},
+    {"ru", "uk", "be"},
+    {"fa", "ps", "ur", "ar"},
+    {"hi", "ne", "mr"},
+    {"zh", "ja"},
+    {"nl", "af"},
+    {"de", "lb"},
+    {"it", "co", "la"},
+    {"az", "tr"},
+    {"kk", "ky"},
+    {"xh", "zu"},
+)
+
+
+@FILTERS.register("language")
+class Language(Filter):
+    """Lines in the language of the other side are found by profiles of the text, others by identification.
+
+    The threshold is the confidence of the identification. Short lines are never identified, and languages that it
+    takes for each other are not told apart.
+    """
+
+    what = "with a side in another language"
+    threshold, high = 0.7, 1.0
+    is_auto = True
+
+    def __init__(self, languages: Languages, threshold: float | None) -> None:
+        super().__init__(languages, threshold)
+        self._own = _labels(languages.source), _labels(languages.target)
+
+    def learn(self, text: PairTexts) -> None:
+        self._sides = Sides(text)
+        self._usual = [_usual(scores) for scores in self._sides.scores(text)]
+
+    def apply(self, text: PairTexts) -> Verdict:
+        sources, targets = self._sides.scores(text)
+        found = np.zeros(len(text), np.bool_)
+        if self._sides.are_apart:
+            found |= (sources.odds < -_CLEARLY) & (sources.evidence < -_EVIDENCE)
+            found |= (targets.odds > _CLEARLY) & (targets.evidence > _EVIDENCE)
+        for lines, scores, usual, own in zip(
+            (text.sources, text.targets), (sources, targets), self._usual, self._own, strict=True
+        ):
+            if own:
+                for index in np.flatnonzero(~found & _is_unusual(scores, usual)).tolist():
+                    found[index] = self._is_foreign(lines[index], own)
+        return drop(found)
+
+    def _is_foreign(self, line: str, own: frozenset[str]) -> bool:
+        if sum(map(str.isalpha, line)) < _LETTERS:
+            return False
+        label, confidence = identifier().classify(line[:_LONGEST])
+        assert self.limit is not None
+        return bool(label not in own and confidence >= self.limit)
+
+
+def _labels(language: str) -> frozenset[str]:
+    """What the identification may call a language; nothing where it does not know it."""
+    code = iso_639_1(language) if language else ""
+    if code not in identifier().labels:
+        return frozenset()
+    return frozenset({code}.union(*(group for group in _ALIKE if code in group)))
+
+
+def _usual(scores: LineScores) -> dict[int, float]:
+    """The score from which a line of a length is usual in its side."""
+    classes = _classes(scores)
+    usual = {}
+    for one in np.unique(classes).tolist():
+        own = scores.own[classes == one]
+        middle = np.median(own)
+        usual[one] = float(middle - _UNUSUAL * SPREAD_OF_MAD * np.median(np.abs(own - middle)))
+    return usual
+
+
+def _is_unusual(scores: LineScores, usual: dict[int, float]) -> Mask:
+    classes = _classes(scores)
+    limits = np.full(len(classes), np.inf)  # a length that the sample does not have
+    for one, limit in usual.items():
+        limits[classes == one] = limit
+    found: Mask = scores.own < limits
+    return found
+
+
+def _classes(scores: LineScores) -> Floats:
+    classes: Floats = np.floor(np.log2(np.maximum(scores.n, 1)))
+    return classes

@@ -1,0 +1,46 @@
+"""Pairs whose sides have lengths that translations of this text do not have."""
+
+import numpy as np
+
+from transformer_cli.data.checks.profiles import Floats
+from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict, drop
+from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD
+
+_FEW = 200  # pairs of similar length, fewer of which say nothing of their spread
+
+
+@FILTERS.register("length_ratio")
+class LengthRatio(Filter):
+    """The ratio of characters and its spread follow from the text, for each class of length.
+
+    The threshold is in standard deviations, as the median absolute deviation gives them.
+    """
+
+    what = "with an unlikely length ratio"
+    threshold, low = 6, 1
+    is_auto = True
+
+    def learn(self, text: PairTexts) -> None:
+        ratios, classes = _ratios(text)
+        self._middle: dict[int, tuple[float, float]] = {}
+        for one in np.unique(classes).tolist():
+            here = ratios[classes == one]
+            if len(here) >= _FEW:
+                middle = float(np.median(here))
+                self._middle[one] = middle, SPREAD_OF_MAD * float(np.median(np.abs(here - middle)))
+
+    def apply(self, text: PairTexts) -> Verdict:
+        ratios, classes = _ratios(text)
+        found = np.zeros(len(text), np.bool_)
+        assert self.limit is not None
+        for one, (middle, spread) in self._middle.items():
+            found |= (classes == one) & (np.abs(ratios - middle) > self.limit * max(spread, 0.05))
+        return drop(found)
+
+
+def _ratios(text: PairTexts) -> tuple[Floats, Floats]:
+    """The log ratio of each pair, and its class: octaves of the longer side."""
+    sources, targets = (np.fromiter(map(len, side), np.float64, len(text)) for side in (text.sources, text.targets))
+    ratios: Floats = np.log((targets + 1) / (sources + 1))
+    classes: Floats = np.floor(np.log2(np.maximum(np.maximum(sources, targets), 1)))
+    return ratios, classes

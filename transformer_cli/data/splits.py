@@ -1,0 +1,152 @@
+"""The splits of a corpus: dev and test sets are held out of the training text where no files are named for them.
+
+Training text is cleaned before any is held out.
+"""
+
+import hashlib
+import heapq
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.cleaning.clean_corpora import FilteringReport, cleaned
+from transformer_cli.data.corpus import (
+    ParallelText,
+    Text,
+    in_memory,
+    load_text,
+    parts_of,
+    sentence_key,
+    stream_text,
+)
+from transformer_cli.data.normalization import canonical
+from transformer_cli.data.readers import Split
+from transformer_cli.data.tags import split_tags
+
+MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
+_HELD_OUT: tuple[Split, ...] = ("dev", "test")
+
+
+@dataclass
+class HeldOut:
+    """Pairs that were held out of the training text, and their source sentences."""
+
+    text: ParallelText = field(default_factory=ParallelText)
+    sources: frozenset[str] = frozenset()  # as `canonical` has them, without tags; no training pair may have one
+    n_before: int = 0  # pairs before these were held out
+    sizes: list[int] = field(default_factory=list)  # pairs of each corpus
+    n_asked: int | None = None  # sentences, where they were more than MAX_HELD_OUT allows
+
+
+@dataclass
+class Splits:
+    """All the text of a corpus. `train` is not cleaned yet, and still has the pairs whose source is in `held_out`.
+
+    Where there is too little to hold any out, `dev` is the training text itself.
+    """
+
+    train: Text
+    dev: ParallelText
+    test: ParallelText | None
+    held: dict[Split, HeldOut] = field(default_factory=dict)
+    filtering: FilteringReport | None = None  # of `train`, by the filters of data.clean
+
+    @property
+    def held_out(self) -> frozenset[str]:
+        return frozenset().union(*(held.sources for held in self.held.values()))
+
+    def notes(self, n_left: int) -> Iterator[str]:
+        """What was held out, when `n_left` pairs of the training text are left."""
+        counts = [*(held.n_before for held in self.held.values()), n_left]
+        for (split, held), n_after in zip(self.held.items(), counts[1:], strict=True):
+            if len(held.text):
+                others = f"{held.n_before - n_after - len(held.text):,} others of the same source sentences left out"
+                most = f"at most {100 * MAX_HELD_OUT:.0f} % of them are, and data.holdout={held.n_asked} is more"
+                less = f" ({most})" if held.n_asked else ""
+                yield f"{len(held.text):,} pairs held out of the training text as {split}{less}; {others}"
+
+
+def load_splits(config: DataConfig, spool: Path) -> Splits:
+    """Load the named splits, clean the training text, and hold out from it those that are not named.
+
+    The training text is kept in files in the folder `spool`.
+    """
+    train, filtering = stream_text(config, spool), None
+    if config.filters:
+        train, filtering = cleaned(train, config, spool)
+    named = {split: load_text(config, split) for split in _HELD_OUT}
+    splits = Splits(train, dev=ParallelText(), test=None, filtering=filtering)
+    for split, text in named.items():
+        if text is None:
+            held = hold_out(
+                train,
+                config.holdout,
+                config.seed,
+                split=split,
+                without=splits.held_out,
+                tags=config.all_tags,
+                key_of=sentence_key(config),
+            )
+            parts = parts_of(train, config) if any(train.tags) else []
+            held.text.parts = [replace(part, n=n) for part, n in zip(parts, held.sizes, strict=False) if n]
+            splits.held[split] = held
+            named[split] = held.text if len(held.text) else None
+    dev, splits.test = named["dev"], named["test"]
+    splits.dev = dev if dev is not None else in_memory(train)
+    return splits
+
+
+def hold_out(
+    text: Text,
+    n: int,
+    seed: int,
+    *,
+    split: Split = "dev",
+    without: frozenset[str] = frozenset(),
+    tags: Sequence[str] = (),
+    key_of: Callable[[str], str] = canonical,
+) -> HeldOut:
+    """Choose held-out pairs of the training text: `n` of them, at most 5 %, at least one.
+
+    A held-out source sentence is in no training pair: its other translations are dropped. Blank pairs are not held
+    out, nor those whose source is in `without`. Nothing is held out of fewer than four different sources. Whether a
+    source comes before another depends on the two, `seed` and `split` alone, so that little changes when the corpus
+    grows or is filtered. With `tags`, a source is what stands behind them, and one pair of it with each is held out.
+    """
+    n_pairs = 0
+    different: set[str] = set()  # no more than needed to compare with `n`
+    # The n sources of highest rank so far, with the first pair of each, or of each of its tags.
+    found: dict[str, dict[tuple[str, ...], tuple[int, str, str]]] = {}
+    ranks: list[tuple[int, str]] = []  # a heap of these
+    for index, (source, target) in enumerate(text.each()):
+        its_tags, rest = split_tags(source, tags)
+        key = key_of(rest)
+        if key in without:
+            continue
+        n_pairs += 1
+        if not key or not canonical(target):
+            continue
+        if len(different) < 2 * n + 4:
+            different.add(key)
+        rank = -int.from_bytes(hashlib.blake2b(f"{seed} {split}\n{key}".encode()).digest())
+        if key in found:
+            found[key].setdefault(tuple(its_tags), (index, source, target))
+        elif len(ranks) < n or rank > ranks[0][0]:
+            found[key] = {tuple(its_tags): (index, source, target)}
+            heapq.heappush(ranks, (rank, key))
+            if len(ranks) > n:
+                del found[heapq.heappop(ranks)[1]]
+    if len(different) < 4:
+        return HeldOut(n_before=n_pairs)
+    most = max(1, int(MAX_HELD_OUT * n_pairs))
+    n_held = min(n, most, len(different) // 2)
+    chosen = [key for _, key in heapq.nlargest(n_held, ranks)]
+    pairs = sorted(pair for key in chosen for pair in found[key].values())
+    held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
+    ends = list(accumulate(text.sizes))
+    corpora = [bisect_right(ends, index) for index, _, _ in pairs]
+    sizes = [corpora.count(number) for number in range(len(ends))]
+    return HeldOut(held, frozenset(chosen), n_pairs, sizes, n_asked=n if n > most else None)
