@@ -16,6 +16,7 @@ EXTRAS = {
     "prometheus_client": "serve",
     "python_multipart": "serve",
     "matplotlib": "plots",
+    "pyarrow": "parquet",
     "rouge_score": "rouge",
     "MeCab": "ja",
     "ipadic": "ja",

@@ -55,6 +55,18 @@ def named_columns(names: Sequence[str], config: DataConfig, *, in_so_many_words:
     return by_words[::-1] if by_words and config.is_swapped else by_words
 
 
+def selected_columns(names: Sequence[str], config: DataConfig, file: str) -> list[int] | None:
+    """The columns that data.columns selects, or else those that are called so; None where none are.
+
+    Raises DataError for a name that no column has.
+    """
+    if config.columns:
+        columns = chosen_columns(config.columns, names, file)
+        is_pair_swapped = config.is_swapped and not config.trained.labels_lines
+        return columns[::-1] if is_pair_swapped else columns
+    return named_columns(names, config)
+
+
 def chosen_columns(chosen: Sequence[int | str], names: Sequence[str], file: str) -> list[int]:
     """The indices of data.columns, which has numbers and names. Raises DataError for a name that no column has."""
     return [_index(column, chosen, names, file) for column in chosen]

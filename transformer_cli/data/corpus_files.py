@@ -58,7 +58,7 @@ class CorpusFile:
 
     @contextmanager
     def opened(self) -> Iterator[ByteSource]:
-        """Its bytes from the start, decompressed. Raises DataError for a damaged file, of a member at its end."""
+        """Open its bytes from the start, decompressed. Raises DataError for a damaged file, at the end of a member."""
         if self.member is None:
             with open_text(self.path) as stream:
                 yield stream
@@ -69,7 +69,7 @@ class CorpusFile:
             pass
 
     def head(self, size: int) -> bytes:
-        """Its first bytes, decompressed; all of them if they are fewer. Raises DataError."""
+        """Read its first bytes, decompressed; all of them if they are fewer. Raises DataError."""
         with ExitStack() as stack:
             if self.member is None:
                 stream = stack.enter_context(open_text(self.path))

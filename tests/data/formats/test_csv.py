@@ -83,7 +83,7 @@ def test_a_table_without_the_languages_in_its_header_shows_its_columns(folder: F
 
 
 def test_a_quote_that_never_ends_is_named_by_the_line_where_it_opens(folder: Folder) -> None:
-    """Also where bad rows are skipped: all behind it would be one."""
+    """It is refused where bad rows are skipped, too: all rows behind it would be one."""
     for tail in ("three,trois\n" * 5, "three,trois\n" * 50_000):
         name = folder.write("a.csv", 'en,fr\none,un\n"two,deux\n' + tail)
         for on_bad in OnBad:

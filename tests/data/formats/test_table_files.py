@@ -1,4 +1,4 @@
-"""Which files are tables: no text of one side is taken for one, and tables of all kinds stand in one list."""
+"""Tables are told from text: no text of one side is taken for one, and tables of all kinds stand in one list."""
 
 import gzip
 

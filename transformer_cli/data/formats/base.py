@@ -14,6 +14,7 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.data.compression import ByteSource
 
 HEAD_BYTES = 1 << 16  # by which a format is recognised
+N_SAMPLES = 5  # rows that `tfm prepare --list` shows
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,20 @@ class Contents:
 
     columns: dict[str, int] = field(default_factory=dict)  # names or languages, with the number of texts in each
     n_rows: int = 0
+    n_faults: int = 0  # rows that cannot be read
     samples: list[Sequence[str]] = field(default_factory=list)  # the first rows that are not blank, by column
     notes: list[str] = field(default_factory=list)  # sentences on what else is in it
+
+    def add_sample(self, row: Sequence[str]) -> None:
+        """Keep a row if it is among the first that are not blank."""
+        if len(self.samples) < N_SAMPLES and any(text.strip() for text in row):
+            self.samples.append(list(row))
+
+    def add_fault(self, fault: Fault) -> None:
+        """Note a row that cannot be read, if it is among the first."""
+        self.n_faults += 1
+        if self.n_faults <= N_SAMPLES:
+            self.notes.append(f"{fault.place}: {fault.what}")
 
 
 class FileFormat:
@@ -66,6 +79,10 @@ class FileFormat:
     def recognises(self, head: bytes) -> bool:
         """Whether the first bytes of a file, HEAD_BYTES of them, are those of the format, whatever it is called."""
         return False
+
+    def names(self, file: SourceFile) -> Sequence[str]:
+        """The names of the columns, or the languages. Raises DataError."""
+        return list(self.contents(file).columns)
 
     def table(self, file: SourceFile, config: DataConfig) -> Table:
         """The rows of a file; a format of several languages gives those of the corpus, named by data.source_lang and

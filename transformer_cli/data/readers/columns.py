@@ -16,6 +16,7 @@ from transformer_cli.data.column_names import (
     is_exchanged,
     is_header,
     named_columns,
+    selected_columns,
     shown_names,
     shown_row,
 )
@@ -23,6 +24,7 @@ from transformer_cli.data.corpus_files import find_file
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.pairs import joined
 from transformer_cli.data.readers.base import Corpus, Pair, Reader, file_names
+from transformer_cli.data.readers.containers import members_of, shards_of
 from transformer_cli.data.readers.quoting import is_quoted, unquoted
 from transformer_cli.data.readers.table_files import FIRST_LINES, table_files
 from transformer_cli.data.registry import READERS
@@ -59,12 +61,13 @@ class Columns(Reader):
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
         """Each name is a table: one of a known format, or else with tabs."""
-        found = file_names(names, key=key, task=self.config.trained)
-        return [self.corpus(name, key=key) for name in found]
-
-    def corpus(self, name: str, *, key: str) -> Corpus:
-        files = table_files(name, self.config, key=key) or (find_file(name, self.config, key=key),)
-        return Corpus(files, self.pairs, self.warnings)
+        listed, config = file_names(names, key=key, task=self.config.trained), self.config
+        found = [file for name in listed for file in members_of(name, config, key=key) or [name]]
+        files = [table_files(name, config, key=key) or shards_of(name, config, key=key) for name in found]
+        return [
+            Corpus(one or (find_file(name, config, key=key),), self.pairs, self.warnings)
+            for name, one in zip(found, files, strict=True)
+        ]
 
     def warnings(self, files: Sequence[Lines]) -> Iterator[str]:
         """What was read otherwise than as plain rows, and labels and text with further columns, which are one text."""
@@ -134,9 +137,10 @@ class Columns(Reader):
         source, target = config.source_lang, config.target_lang
         is_pair = config.trained.translates and len(fields) == 2
         if is_pair and is_exchanged(fields[0], fields[1], source, target):
+            place = lines.name if lines.columns is not None else f"{lines.name}:1"
             raise DataError(
-                f"{lines.name}:1: the columns are {shown_row(fields)}, but the first is read as"
-                f" data.source_lang={source}. Set {columns_setting(config.columns[::-1])}"
+                f"{place}: the columns are {shown_row(fields)}, but the first is read as data.source_lang={source}."
+                f" Set {columns_setting(config.columns[::-1])}"
             )
 
     # ---- Rows
@@ -179,15 +183,12 @@ class Columns(Reader):
 def _layout_of(names: list[str] | None, row: list[str] | None, config: DataConfig, file: str) -> _Layout:
     """The columns to read, by their names if they have any; `row` is the first, of a table without names of its own."""
     header = names if row is not None else None
-    if config.columns:
-        columns = chosen_columns(config.columns, names or [], file)
-        is_pair_swapped = config.is_swapped and not config.trained.labels_lines
-        return _Layout(columns[::-1] if is_pair_swapped else columns, header)
-    found = named_columns(names, config) if names is not None else None
-    if names is None or found is None:
-        return _Layout([], header)
-    if found == [0, 1] and (len(names) == 2 or (row is not None and config.trained.labels_lines)):
-        return _Layout([], header)
+    found = selected_columns(names or [], config, file)
+    if config.columns or names is None or found is None:
+        return _Layout(found or [], header)
+    is_in_order = found == [0, 1] and (len(names) == 2 or (row is not None and config.trained.labels_lines))
+    if is_in_order:
+        return _Layout([] if row is not None else found, header)
     first, second = ("the label", "the text") if config.trained.labels_lines else ("source", "target")
     picked = f"{first} is {quoted(names[found[0]])}, {second} {quoted(names[found[1]])}"
     return _Layout(found, header, len(names), picked)

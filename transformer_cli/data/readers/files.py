@@ -9,6 +9,7 @@ from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
 from transformer_cli.data.readers.base import Corpus, Reader, Split, file_names
 from transformer_cli.data.readers.columns import Columns
+from transformer_cli.data.readers.containers import members_of, shards_of
 from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
 from transformer_cli.data.readers.table_files import table_files
 from transformer_cli.data.registry import READERS
@@ -46,13 +47,16 @@ class Files(Reader):
         if config.trained.reader != "files":
             of_task: list[Corpus] = READERS[config.trained.reader](config).group(names, key=key)
             return of_task
-        if isinstance(names, str) and not names.startswith(NAMED) and table_files(names, config, key=key) is None:
-            names = files_of_prefix(names, config, key=key)
-        found = file_names(names, key=key, task=config.trained)
+        listed = file_names(names, key=key, task=config.trained)
+        found = [file for name in listed for file in members_of(name, config, key=key) or [name]]
         tables, parallel = Columns(config), Parallel(config)
 
         def table_of(name: str) -> tuple[CorpusFile, ...] | None:
-            return table_files(name, config, key=key, is_alone=len(found) == 1)
+            found_in = table_files(name, config, key=key, is_alone=len(found) == 1)
+            return found_in or shards_of(name, config, key=key)
+
+        if isinstance(names, str) and found == [names] and not names.startswith(NAMED) and table_of(names) is None:
+            found = files_of_prefix(names, config, key=key)
 
         corpora: list[Corpus] = []
         rest = iter(found)

@@ -1,4 +1,4 @@
-"""Which files are tables: by the format that their first bytes or their names have, or by their tabs."""
+"""Tables among the files of a corpus are known by the format of their first bytes or names, or by their tabs."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -29,7 +29,7 @@ def table_files(name: str, config: DataConfig, *, key: str, is_alone: bool = Tru
         return (find_file(name, config, key=key),)
     file = next((file for file in candidates(name, config) if file.path.is_file()), None)
     if file is None:
-        return (find_file(name, config, key=key),) if _format_by_name(name) else None
+        return (find_file(name, config, key=key),) if format_by_name(name) else None
     if is_alone and file.member is None and exists(f"{name}.{config.source_lang}", config):
         return None
     status = file.path.stat()
@@ -42,7 +42,7 @@ def table_files(name: str, config: DataConfig, *, key: str, is_alone: bool = Tru
 @cache
 def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> str | None:
     """The format of a file; None for text of one side. Read once for each `version` of it: of a tar, all is read."""
-    named = _format_by_name(file.name)
+    named = format_by_name(file.name)
     if named is not None and FORMATS[named].is_certain_by_name:
         return named
     if not (is_alone or named is not None or file.is_marked_up):
@@ -62,7 +62,7 @@ def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> s
     return named if is_alone else None
 
 
-def _format_by_name(name: str) -> str | None:
+def format_by_name(name: str) -> str | None:
     """The format of which files are called so, with or without .gz."""
     name = name.lower().removesuffix(".gz")
     return next((entry for entry, one in FORMATS.items() if name.endswith(one.endings)), None)
