@@ -96,6 +96,9 @@ class Command:
     # Overrides and flags → the overrides that are composed.
     overrides: Callable[[list[str], Mapping[str, Any]], list[str]] = lambda overrides, _: overrides
 
+    # A composed config → values for keys of it that are not set, from the files that it names.
+    missing: Callable[[Any], Mapping[str, str]] = lambda config: {}
+
     @cached_property
     def flags(self) -> dict[str, Flag]:
         """Option → key, those of its own keys first."""

@@ -57,6 +57,7 @@ VALUES: dict[str, str] = {
     "--layer": "3",
     "--license": "1e3",
     "--lines": "lines",
+    "--list": "corpus.csv",
     "--link": "it chair",
     "--log-format": "json",
     "--metrics": "ter",
@@ -463,6 +464,7 @@ RUNS: dict[str, dict[str, Case]] = {
         "--device": Case("demo_en_fr --device cuda", "cuda", code=5, base=""),
     },
     "prepare": {
+        "--list": Case("--list text", r"^text: text, a sentence a line, 6 rows"),
         "--name": Case(
             "--name x --device cpu",
             "not used by `tfm prepare`: name",

@@ -57,6 +57,8 @@ def load_config(
     is_list = isinstance(named, list | ListConfig) and all(isinstance(name, str) for name in named)
     if is_list and load_plugins(named):  # what is no list of names is refused below
         config = composed(command, overrides, user_dir)  # again, since a plugin's task has a recipe of its own
+    for key, value in COMMANDS[command].missing(config).items():
+        OmegaConf.update(config, key, literal(value))
     checked = to_schema(config, schema_of(command), flags=flags)
     check_ranges(checked)
     refuse_given = getattr(checked, "refuse_given", None)

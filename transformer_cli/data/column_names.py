@@ -13,6 +13,7 @@ _SHOWN = 40  # characters of a field in an error
 _MOST_NAMES = 30  # of a table with many columns, in an error
 _REGIONAL = re.compile(r"[a-z]{2,3}[-_][a-z]{2,4}")
 _CODE = re.compile(r"[a-z]{2,3}([-_][a-z]{4})?([-_]([a-z]{2}|[0-9]{3}))?")
+_IDENTIFIER = re.compile(r"[^\W\d][\w.-]*( [\w.-]+)?")
 _PARTS = re.compile(r"[\W_]+")  # between the parts of a name, as in text_en
 
 # Words that name a side of a pair, or the label and the text of a line.
@@ -53,6 +54,44 @@ def named_columns(names: Sequence[str], config: DataConfig, *, in_so_many_words:
         return found
     by_words = _both(_only(names, _SOURCES), _only(names, _TARGETS))
     return by_words[::-1] if by_words and config.is_swapped else by_words
+
+
+def language_columns(names: Sequence[str]) -> dict[str, int]:
+    """The columns that are called by a language, its code as it is written there → index; no language of two."""
+    found: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        if language := _language_named(name):
+            found.setdefault(language, []).append(index)
+    once = {language: columns[0] for language, columns in found.items() if len(columns) == 1}
+    if len(once) > 2:  # beside two languages it is no Indonesian
+        once.pop("id", None)
+    return once
+
+
+def role_columns(names: Sequence[str], *, has_labels: bool) -> list[int] | None:
+    """The columns that are called source and target, or label and text, in these words."""
+    words = (_LABELS, _TEXTS) if has_labels else (_SOURCES, _TARGETS)
+    return _both(*(_only(names, one) for one in words))
+
+
+def looks_like_header(row: Sequence[str]) -> bool:
+    """Whether a first row names columns, whatever the languages are: two words or languages, or one among names."""
+    fields = [field for field in row if field.strip()]
+    n_known = sum(_word(field) in _WORDS or _language_named(field) is not None for field in fields)
+    are_names = len(set(fields)) == len(row) and all(map(_IDENTIFIER.fullmatch, fields))
+    return n_known > 1 or (n_known == 1 and are_names)
+
+
+def _language_named(name: str) -> str | None:
+    """The language that a column is called by, as en, pt-BR, translation.en, French or text_en."""
+    tail = name.rpartition(".")[2].strip()
+    for code, english in NAMES.items():
+        if _word(tail) == english.casefold():
+            return code
+    if _CODE.fullmatch(_word(tail)) and iso_639_1(_word(tail)) in NAMES:
+        return tail
+    codes = [part for part in _PARTS.split(tail) if part.casefold() in NAMES]
+    return codes[0] if len(codes) == 1 and _IDENTIFIER.fullmatch(tail) else None
 
 
 def selected_columns(names: Sequence[str], config: DataConfig, file: str) -> list[int] | None:
@@ -112,6 +151,8 @@ def _both(first: int | None, second: int | None) -> list[int] | None:
 def _of_language(names: Sequence[str], side: str) -> int | None:
     """The only column that is called by the code or the English name of the language of a side."""
     words = [_word(name) for name in names]
+    if words.count(_word(side)) == 1:
+        return words.index(_word(side))
     name = NAMES.get(iso_639_1(side))
     if name is not None and words.count(name.casefold()) == 1:
         return words.index(name.casefold())

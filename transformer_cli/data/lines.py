@@ -29,6 +29,8 @@ NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text 
 _BOM = b"\xef\xbb\xbf"
 _HEAD_BYTES = 4096
 _SAVE_AS_TEXT = "Save its text as a plain text file in UTF-8"
+_SAVE_AS_CSV = "Save the sheet as CSV in UTF-8"
+_EXPORT = "Export the table as CSV or TSV"
 _FORMATS = {  # by their first bytes
     b"\x1f\x8b": ("gzip data", "Add .gz to its name, or unpack it first"),
     b"BZh": ("bzip2 data", "Unpack it first"),
@@ -37,15 +39,29 @@ _FORMATS = {  # by their first bytes
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "Unpack it first"),
     b"%PDF-": ("a PDF document", _SAVE_AS_TEXT),
     b"{\\rtf": ("an RTF document", _SAVE_AS_TEXT),
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ("a document of Microsoft Office", _SAVE_AS_TEXT),
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ("a document of Microsoft Office", f"{_SAVE_AS_TEXT}, a workbook as CSV"),
+    b"Rar!": ("a RAR archive", "Unpack it first"),
+    b"PAR1": ("a file of Parquet", "Name it alone, or with the ending .parquet"),
+    b"ARROW1": ("a file of Arrow", "Name it alone, or with the ending .arrow"),
+    b"SQLite format 3": ("a database of SQLite", _EXPORT),
 }
 _ZIPPED = {  # by a name among the first members of a zip archive
-    b"word/": "a Word document (.docx)",
-    b"xl/": "an Excel workbook (.xlsx)",
-    b"ppt/": "a PowerPoint presentation (.pptx)",
-    b"mimetypeapplication/vnd.oasis": "an OpenDocument file",
-    b"mimetypeapplication/epub": "an e-book (.epub)",
+    b"word/": ("a Word document (.docx)", _SAVE_AS_TEXT),
+    b"xl/": ("an Excel workbook (.xlsx)", _SAVE_AS_CSV),
+    b"ppt/": ("a PowerPoint presentation (.pptx)", _SAVE_AS_TEXT),
+    b"mimetypeapplication/vnd.oasis.opendocument.spreadsheet": ("an OpenDocument spreadsheet (.ods)", _SAVE_AS_CSV),
+    b"mimetypeapplication/vnd.oasis": ("an OpenDocument file", _SAVE_AS_TEXT),
+    b"mimetypeapplication/epub": ("an e-book (.epub)", _SAVE_AS_TEXT),
 }
+_STATEMENT = re.compile(
+    rb"\s*(--[^\n]*\n\s*|/\*.*?\*/;?\s*)*(CREATE TABLE|DROP TABLE|INSERT INTO|SET \w|BEGIN)", re.DOTALL
+)
+_MARKED_UP = {  # by the root of a document of XML
+    b"martif": ("a terminology (TBX)", "Export it as TMX or CSV"),
+    b"tbx": ("a terminology (TBX)", "Export it as TMX or CSV"),
+    b"html": ("a web page (HTML)", "Name text, or a table"),
+}
+_ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*|<![^>]*>\s*)*<([A-Za-z]+)", re.DOTALL)
 _WIDE = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     b"\xff\xfe\x00\x00": "UTF-32LE",
     b"\x00\x00\xfe\xff": "UTF-32BE",
@@ -367,9 +383,9 @@ def other_format(head: bytes) -> str | None:
         if head.startswith(magic):
             return f"is {what}, not text. {todo}"
     if head.startswith(b"PK\x03\x04"):
-        for member, what in _ZIPPED.items():
+        for member, (what, todo) in _ZIPPED.items():
             if member in head:
-                return f"is {what}, not text. {_SAVE_AS_TEXT}"
+                return f"is {what}, not text. {todo}"
         return f"is a zip archive, not text. {_name_members('zip')}"
     if head[257:262] == b"ustar":
         return f"is a tar archive, not text. {_name_members('tar')}"
@@ -378,6 +394,17 @@ def other_format(head: bytes) -> str | None:
     encoding = next((encoding for mark, encoding in _WIDE.items() if head.startswith(mark)), None)
     encoding = encoding or _wide_without_mark(head)
     return encoding and f"is {encoding}, not UTF-8. Convert it with `iconv -f {encoding} -t UTF-8`"
+
+
+def no_corpus(head: bytes) -> str | None:
+    """What the first bytes of a file that is named alone are, if no text of pairs, and what to do."""
+    if (fault := other_format(head)) is not None:
+        return fault
+    if _STATEMENT.match(head):
+        return f"is a dump of a database (SQL), not a table. {_EXPORT}"
+    root = _ROOT.match(head)
+    what, todo = _MARKED_UP.get(root[1].lower(), ("", "")) if root else ("", "")
+    return f"is {what}, which is not read. {todo}" if what else None
 
 
 def _name_members(ending: str) -> str:

@@ -1,12 +1,16 @@
 """Tables are told from text: no text of one side is taken for one, and tables of all kinds stand in one list."""
 
 import gzip
+import io
+import re
+import zipfile
 
 import pytest
 
 from tests.data.formats.toy_tables import Folder
+from transformer_cli.cli import main
 from transformer_cli.data.registry import FORMATS
-from transformer_cli.errors import ConfigError
+from transformer_cli.errors import ConfigError, DataError
 
 ODD = {
     "JSON": '{"en": "a", "fr": "b"}',
@@ -54,6 +58,47 @@ def test_a_table_that_is_named_alone_is_known_by_its_content(folder: Folder) -> 
     for text in ("en;fr\nyes, it is;oui\n", "fr,en\noui,yes\n"):
         folder.write("export.txt", text)
         assert folder.pairs("export.txt")[0][1] == "oui"
+
+
+def zipped(*names: str) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, "application/vnd.oasis.opendocument.spreadsheet" if name == "mimetype" else "x")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            zipped("[Content_Types].xml", "xl/workbook.xml"),
+            r"an Excel workbook \(\.xlsx\), .* Save the sheet as CSV in",
+        ),
+        (zipped("mimetype", "content.xml"), r"an OpenDocument spreadsheet \(\.ods\), not text\. Save the sheet as CSV"),
+        (zipped("word/document.xml"), r"a Word document \(\.docx\), not text\. Save its text"),
+        (b"Rar!\x1a\x07\x01\x00", r"a RAR archive, not text\. Unpack it first"),
+        (
+            b"-- a dump\n/*!40101 SET NAMES utf8 */;\nDROP TABLE IF EXISTS `a`;\n",
+            r"a dump of a database \(SQL\).*as CSV",
+        ),
+        (b"SQLite format 3\x00", r"a database of SQLite, not text\. Export the table"),
+        (
+            b'<?xml version="1.0"?>\n<!DOCTYPE martif SYSTEM "x">\n<martif>',
+            r"a terminology \(TBX\), .* as TMX",
+        ),
+        (b"%PDF-1.7", r"a PDF document, not text\. Save its text"),
+        ("en,fr\n".encode("utf-16"), r"UTF-16LE, not UTF-8\. Convert it"),
+    ],
+)
+def test_a_file_of_a_format_that_is_not_read_is_named_with_the_way_out(
+    folder: Folder, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    folder.write("x.file", content)
+    with pytest.raises(DataError, match=rf"^data\.train=x\.file: is {message}"):
+        folder.pairs("x.file")
+    assert main(["prepare", "--list", str(folder.path / "x.file")]) == 3
+    assert re.search(message, capsys.readouterr().err)
 
 
 def test_each_format_says_what_it_is() -> None:

@@ -105,7 +105,7 @@ def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
     name = str(config.source)
     if not Path(name).exists():
         raise DataError(f"{name}: no such file. Check --source")
-    columns = [0, 1, 2] if model.config.n_segments == 2 else []
+    columns: list[int | str] = [0, 1, 2] if model.config.n_segments == 2 else []
     data = DataConfig(source_lang="text", target_lang="label", task="classification", test=name, columns=columns)
     text = load_text(data, "test")
     assert text is not None

@@ -2,6 +2,7 @@
 
 from transformer_cli.addons.doctor.keys import DoctorConfig
 from transformer_cli.command import Command, register
+from transformer_cli.commands.languages import missing_languages
 
 
 def _run(config: DoctorConfig) -> None:
@@ -18,5 +19,6 @@ register(
         schema=DoctorConfig,
         run=_run,
         recipe_by_task=True,
+        missing=missing_languages,
     )
 )

@@ -76,7 +76,7 @@ class Conll(Reader):
 
     def pairs(self, files: Sequence[Lines]) -> Iterator[Pair]:
         [lines] = files
-        dialect = Dialect.of(self.config.columns, is_conllu=is_conllu(lines.name))
+        dialect = Dialect.of([*map(int, self.config.columns)], is_conllu=is_conllu(lines.name))
         words: list[str] = []
         labels: list[str] = []
         is_sound, n_columns = True, 0

@@ -157,7 +157,9 @@ def _own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
     if not Path(name).exists():
         raise DataError(f"{name}: no such file. Check --source")
     columns = trained_columns(model.data, is_conllu_wanted=is_conllu(name))
-    data = DataConfig(source_lang="text", target_lang="label", task="token_classification", test=name, columns=columns)
+    data = DataConfig(
+        source_lang="text", target_lang="label", task="token_classification", test=name, columns=[*columns]
+    )
     text = load_text(data, "test")
     assert text is not None
     return WordTest.of(Path(name).name, text)

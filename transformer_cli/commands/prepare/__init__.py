@@ -1,6 +1,7 @@
 """`tfm prepare`."""
 
 from transformer_cli.command import Command, register
+from transformer_cli.commands.languages import missing_languages
 from transformer_cli.commands.prepare.keys import PrepareConfig
 
 
@@ -18,7 +19,8 @@ register(
         schema=PrepareConfig,
         run=_run,
         recipe_by_task=True,
-        reads=("data", "init", "experiment", "recipe", "plugins"),
+        missing=missing_languages,
+        reads=("data", "init", "experiment", "recipe", "plugins", "listing"),
         reads_with={"init.from_": ("runs", "name", "resume")},
     )
 )

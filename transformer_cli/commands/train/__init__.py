@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 from transformer_cli.command import Command, SweepRun, register
+from transformer_cli.commands.languages import missing_languages
 from transformer_cli.config.train import TrainConfig
 
 
@@ -34,5 +35,6 @@ register(
         sweep=_sweep,
         goes_on_from="checkpoint",
         recipe_by_task=True,
+        missing=missing_languages,
     )
 )

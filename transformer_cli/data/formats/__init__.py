@@ -3,6 +3,6 @@
 FORMATS in data/registry.py has them by their names; each is recognised by the content of a file or by its ending.
 """
 
-from transformer_cli.data.formats import csv, jsonl, parquet  # registers them
+from transformer_cli.data.formats import csv, jsonl, parquet, qt_linguist, tmx, xliff  # registers them
 
-__all__ = ["csv", "jsonl", "parquet"]
+__all__ = ["csv", "jsonl", "parquet", "qt_linguist", "tmx", "xliff"]

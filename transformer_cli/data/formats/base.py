@@ -4,13 +4,14 @@ A format decodes a file into rows of fields, one pass and bounded memory. Which 
 and text, follows from the names of the columns and from data.columns, the same for all formats.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 from transformer_cli.config.data import DataConfig
+from transformer_cli.data.column_names import looks_like_header
 from transformer_cli.data.compression import ByteSource
 
 HEAD_BYTES = 1 << 16  # by which a format is recognised
@@ -53,9 +54,9 @@ class Contents:
 
     columns: dict[str, int] = field(default_factory=dict)  # names or languages, with the number of texts in each
     n_rows: int = 0
-    n_faults: int = 0  # rows that cannot be read
     samples: list[Sequence[str]] = field(default_factory=list)  # the first rows that are not blank, by column
     notes: list[str] = field(default_factory=list)  # sentences on what else is in it
+    n_faults: int = 0  # rows that cannot be read
 
     def add_sample(self, row: Sequence[str]) -> None:
         """Keep a row if it is among the first that are not blank."""
@@ -67,6 +68,26 @@ class Contents:
         self.n_faults += 1
         if self.n_faults <= N_SAMPLES:
             self.notes.append(f"{fault.place}: {fault.what}")
+
+
+def contents_of(rows: Iterable[Sequence[str] | Fault]) -> Contents:
+    """The contents of a table whose first row may be a header; columns without one are called by their numbers."""
+    found, names, counts = Contents(), list[str](), list[int]()
+    for row in rows:
+        if isinstance(row, Fault):
+            found.add_fault(row)
+            continue
+        if not names and row:
+            is_header = looks_like_header(row)
+            names, counts = [*row] if is_header else [str(index) for index in range(len(row))], [0] * len(row)
+            if is_header:
+                continue
+        found.n_rows += 1
+        for index, field_ in enumerate(row[: len(names)]):
+            counts[index] += bool(field_.strip())
+        found.add_sample(row)
+    found.columns = dict(zip(names, counts, strict=True))
+    return found
 
 
 class FileFormat:

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig, OnBad
-from transformer_cli.data.formats.base import HEAD_BYTES, Contents, Fault, FileFormat, SourceFile, Table
+from transformer_cli.data.column_names import looks_like_header
+from transformer_cli.data.formats.base import HEAD_BYTES, Contents, Fault, FileFormat, SourceFile, Table, contents_of
 from transformer_cli.data.lines import SKIP_HINT, each_line
 from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import DataError, quoted
@@ -50,10 +51,14 @@ class Csv(FileFormat):
     def table(self, file: SourceFile, config: DataConfig) -> Table:
         return Table(None, self._rows(file, skip_bad=config.on_bad is OnBad.skip, is_quoted=config.quoted is not False))
 
-    def contents(self, file: SourceFile) -> Contents:
-        raise NotImplementedError
+    def names(self, file: SourceFile) -> Sequence[str]:
+        row = next((row for row in self._rows(file, skip_bad=True) if not isinstance(row, Fault)), ())
+        return row if looks_like_header(row) else [str(index) for index in range(len(row))]
 
-    def _rows(self, file: SourceFile, *, skip_bad: bool, is_quoted: bool) -> Iterator[Sequence[str] | Fault]:
+    def contents(self, file: SourceFile) -> Contents:
+        return contents_of(self._rows(file, skip_bad=True))
+
+    def _rows(self, file: SourceFile, *, skip_bad: bool, is_quoted: bool = True) -> Iterator[Sequence[str] | Fault]:
         with file.open() as stream:
             head = b""
             while len(head) < HEAD_BYTES and (block := stream.read(HEAD_BYTES - len(head))):

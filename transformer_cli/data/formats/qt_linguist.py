@@ -61,7 +61,8 @@ class _Messages(XmlReader[Unit]):
 
 
 class QtLinguist(FileFormat):
-    what, endings = "messages of Qt (TS)", (".ts",)
+    what, endings = "a file of messages of Qt (TS)", (".ts",)
+    is_certain_by_name = False  # text in Tsonga is called so, too
 
     def recognises(self, head: bytes) -> bool:
         return root_of(head) == "TS"

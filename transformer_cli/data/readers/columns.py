@@ -15,6 +15,7 @@ from transformer_cli.data.column_names import (
     columns_setting,
     is_exchanged,
     is_header,
+    looks_like_header,
     named_columns,
     selected_columns,
     shown_names,
@@ -30,6 +31,7 @@ from transformer_cli.data.readers.table_files import FIRST_LINES, table_files
 from transformer_cli.data.registry import READERS
 from transformer_cli.errors import DataError, quoted
 
+_MOST = 0.9  # of the first rows that have numbers in a column of numbers
 _CORRECT = "Correct the line, or drop such lines with data.on_bad=skip"
 
 _Row = Callable[[str], Pair | str]  # the pair of a line, source first, or what is wrong with the line and what to do
@@ -81,6 +83,8 @@ class Columns(Reader):
                 yield f"{lines.name}: the first row is a header and was left out: {shown_row(layout.header)}{how}"
             if layout.picked:
                 yield f"{lines.name}: {layout.picked}"
+            if lines.is_decoded and lines.columns is None and layout.header is None and self.config.header is None:
+                yield from _unknown_header(self._first_rows(lines), lines.name)
             if self.config.trained.labels_lines and not layout.columns:
                 yield from _third_column(self._first_rows(lines), lines.name)
 
@@ -116,7 +120,7 @@ class Columns(Reader):
         config = self.config
         if config.header is not None:
             return config.header
-        if config.has_column_names or (not config.columns and named_columns(row, config, in_so_many_words=True)):
+        if config.has_column_names or (not config.columns and _names_columns(row, config)):
             return True
         columns = chosen_columns(config.columns[:2], row, "") or [0, 1]
         named = [row[column] for column in columns if column < len(row)]
@@ -128,7 +132,10 @@ class Columns(Reader):
         if config.columns:
             self._refuse_exchanged(layout, lines)
         if config.columns or not (layout.columns or (config.trained.labels_lines and not lines.is_decoded)):
-            _check_columns(self._first_rows(lines), lines, layout, config)
+            rows = self._first_rows(lines)
+            _check_columns(rows, lines, layout, config)
+            if lines.is_decoded and not config.columns and config.trained.translates:
+                _refuse_numbers(rows, lines.name)
 
     def _refuse_exchanged(self, layout: _Layout, lines: Lines) -> None:
         """Raise DataError where numbers of columns select the languages the other way around."""
@@ -144,6 +151,10 @@ class Columns(Reader):
             )
 
     # ---- Rows
+
+    def rows(self, lines: Lines) -> Iterator[list[str]]:
+        """The fields of each row, without their quotes. Rows that cannot be read are rejected."""
+        return (row.split("\t") for _, row in self._rows(lines))
 
     def _rows(self, lines: Lines) -> Iterator[tuple[int, str]]:
         return unquoted(lines) if self._is_quoted(lines) else lines.numbered()
@@ -178,6 +189,13 @@ class Columns(Reader):
         if columns:
             return lambda line: _selected(line, columns, config.columns or columns)
         return lambda line: _two_columns(line, swapped=config.is_swapped)
+
+
+def _names_columns(row: Sequence[str], config: DataConfig) -> bool:
+    """Whether the fields of a first row are names of which two are called as the sides of the corpus."""
+    if named_columns(row, config, in_so_many_words=True):
+        return True
+    return looks_like_header(row) and named_columns(row, config) is not None
 
 
 def _layout_of(names: list[str] | None, row: list[str] | None, config: DataConfig, file: str) -> _Layout:
@@ -229,10 +247,32 @@ def _check_columns(rows: Sequence[Sequence[str]], lines: Lines, layout: _Layout,
         )
 
 
+def _refuse_numbers(rows: Sequence[Sequence[str]], name: str) -> None:
+    """Raise DataError where one of the two columns of a table that names none has numbers, as of its rows."""
+    for column in (0, 1):
+        numbers = [row[column] for row in rows if len(row) == 2 and row[column].strip().isdecimal()]
+        if len(numbers) >= _MOST * len(rows) and len(rows) > 1:
+            raise DataError(
+                f"{name}: column {column} of its two holds numbers ({shown_row(numbers)}), not texts. Name a table of"
+                " pairs, or set data.columns=[0,1] if these are the texts"
+            )
+
+
 def _wanted_names(config: DataConfig) -> str:
     if config.trained.labels_lines:
         return "label and text"
     return f"{config.source_lang} and {config.target_lang}"
+
+
+def _unknown_header(rows: Sequence[Sequence[str]], name: str) -> Iterator[str]:
+    """A warning of a first row of single words in a table of sentences, which may be a header in other words."""
+    if len(rows) < 2 or any(" " in field.strip() or not field.strip() for field in rows[0]):
+        return
+    n_sentences = sum(any(" " in field.strip() for field in row) for row in rows[1:])
+    if n_sentences >= _MOST * (len(rows) - 1):
+        yield (
+            f"{name}: the first row is read as a pair: {shown_row(rows[0])}. If it is a header, set data.header=true"
+        )
 
 
 def _third_column(rows: Sequence[Sequence[str]], name: str) -> Iterator[str]:

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data import archive
-from transformer_cli.data.corpus_files import CorpusFile, candidates, folder
+from transformer_cli.data.corpus_files import CorpusFile, candidates, find_file, folder
 from transformer_cli.data.lines import shown
 from transformer_cli.data.readers.table_files import format_by_name, is_tsv
+from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import DataError, quoted
-from transformer_cli.languages import matched
+from transformer_cli.languages import NAMES, iso_639_1, matched
 
 _SHARD = re.compile(r"(?P<split>.+?)[-_.](?P<number>\d{5})-of-(?P<n>\d{5})(?:-[0-9a-f]+)?")
 _MOST_SHOWN = 12  # names in an error
+_MOST_LISTED = 100  # files of a folder
 
 
 def members_of(name: str, config: DataConfig, *, key: str) -> list[str] | None:
@@ -22,16 +24,13 @@ def members_of(name: str, config: DataConfig, *, key: str) -> list[str] | None:
 
     Raises DataError where the archive holds several corpora, or none.
     """
-    if "::" in name or not name.lower().endswith(archive.SUFFIXES):
+    if not is_archive(name):
         return None
     file = next((file for file in candidates(name, config) if file.path.is_file()), None)
     if file is None:
         return None
-    status = file.path.stat()
-    members = [one for one in _members(file.path, (status.st_size, status.st_mtime_ns)) if not _is_hidden(one)]
-    pairs = _pairs_of(members, config)
-    tables = [one for one in members if is_tsv(one) or format_by_name(one) is not None]
-    corpora = [*pairs, *([table] for table in tables)]
+    sides = config.languages or [config.source_lang, config.target_lang]
+    members, corpora = _corpora(file.path, sides)
     if len(corpora) == 1:
         return [f"{name}::{member}" for member in corpora[0]]
     languages = f"{config.source_lang} and {config.target_lang}"
@@ -45,6 +44,39 @@ def members_of(name: str, config: DataConfig, *, key: str) -> list[str] | None:
     raise DataError(f"{shown(file.path)}: holds {len(corpora)} corpora: {listed}. Name one, as {key}=[{first}]")
 
 
+def is_archive(name: str) -> bool:
+    """Whether a name is that of an archive, and of no member."""
+    return "::" not in name and name.lower().endswith(archive.SUFFIXES)
+
+
+def corpora_in(name: str, config: DataConfig) -> list[list[str]]:
+    """The members of each corpus in an archive, whatever the languages of its pairs. Raises DataError."""
+    return _corpora(find_file(name, config, key="--list").path, None)[1]
+
+
+def _corpora(path: Path, sides: Sequence[str] | None) -> tuple[Sequence[str], list[list[str]]]:
+    """The members of an archive, and those of each corpus among them: two files of a pair, or one table."""
+    status = path.stat()
+    members = [one for one in _members(path, (status.st_size, status.st_mtime_ns)) if not _is_hidden(one)]
+    by_stem: dict[str, dict[str, str]] = {}
+    for member in members:
+        stem, _, language = member.removesuffix(".gz").rpartition(".")
+        by_stem.setdefault(stem, {})[language] = member
+    pairs = [pair for found in by_stem.values() if (pair := _pair_of(found, sides))]
+    tables = [[one] for one in members if is_tsv(one) or format_by_name(one) is not None]
+    return members, [*pairs, *(table for table in tables if not any(table[0] in pair for pair in pairs))]
+
+
+def _pair_of(by_language: Mapping[str, str], sides: Sequence[str] | None) -> list[str]:
+    """The two files of a pair, in the order of the sides; without sides, of any two languages."""
+    if sides is None:
+        found = [member for code, member in by_language.items() if iso_639_1(code) in NAMES and len(code) < 8]
+        return found if len(found) == 2 else []
+    languages = [matched(side, by_language) for side in sides]
+    found = [by_language[language] for language in languages if language is not None]
+    return found if len(set(found)) == 2 else []
+
+
 @cache
 def _members(path: Path, version: tuple[int, int]) -> Sequence[str]:
     """The plain files in an archive, in alphabetical order, read once for each `version` of it."""
@@ -56,45 +88,28 @@ def _is_hidden(member: str) -> bool:
     return member.startswith("__MACOSX/") or member.rsplit("/", 1)[-1].startswith(".")
 
 
-def _pairs_of(members: Sequence[str], config: DataConfig) -> list[list[str]]:
-    """The pairs of members that differ in their language alone, in the order of the files of a corpus."""
-    by_stem: dict[str, dict[str, str]] = {}
-    for member in members:
-        stem, _, language = member.removesuffix(".gz").rpartition(".")
-        by_stem.setdefault(stem, {})[language] = member
-    sides = config.languages or [config.source_lang, config.target_lang]
-    return [pair for found in by_stem.values() if (pair := _pair_of(found, sides))]
-
-
-def _pair_of(by_language: Mapping[str, str], sides: Sequence[str]) -> list[str]:
-    languages = [matched(side, by_language) for side in sides]
-    found = [by_language[language] for language in languages if language is not None]
-    return found if len(set(found)) == 2 else []
-
-
 # ---- Folders
 
 
-def shards_of(name: str, config: DataConfig, *, key: str) -> tuple[CorpusFile, ...] | None:
+def shards_of(name: str, config: DataConfig, *, key: str, is_listed: bool = False) -> tuple[CorpusFile, ...] | None:
     """The files of a dataset of Hugging Face that is a folder; None where `name` is no folder.
 
     A split of a folder is DIR/train, whether it is a folder of its own or part of the names of the files. Raises
-    DataError for a folder without such files, or with several splits.
+    DataError for a folder without such files, or with several splits, unless it is to be listed, where there are none.
     """
     path = folder(config) / name
     if path.is_dir():
-        return _of_folder(path, key=key)
+        return _of_folder(path, key=key, is_listed=is_listed)
     if not path.parent.is_dir():
         return None
     shards = [shard for shard in _shards_in(path.parent) if _split_of(shard) == path.name]
     return _whole(path.parent, shards) if shards else None
 
 
-def _of_folder(path: Path, *, key: str) -> tuple[CorpusFile, ...]:
-    shards = _shards_in(path)
-    splits = list(dict.fromkeys(filter(None, map(_split_of, shards))))
-    if not shards:
-        splits = sorted(one.name for one in path.iterdir() if one.is_dir() and _shards_in(one))
+def _of_folder(path: Path, *, key: str, is_listed: bool) -> tuple[CorpusFile, ...]:
+    shards, splits = _shards_in(path), _splits_in(path)
+    if is_listed and (not shards or len(splits) > 1):
+        return ()
     if len(splits) > 1 or (splits and not shards):
         raise DataError(
             f"{shown(path)}: holds {len(splits)} splits: {_shown(splits)}. Name one, as {key}={shown(path / splits[0])}"
@@ -102,6 +117,31 @@ def _of_folder(path: Path, *, key: str) -> tuple[CorpusFile, ...]:
     if not shards:
         raise DataError(f"{shown(path)}: is a folder without files of Parquet or Arrow. Name a file")
     return _whole(path, shards)
+
+
+def _splits_in(path: Path) -> list[str]:
+    """The splits of a dataset: of the names of its files, or folders with files."""
+    if shards := _shards_in(path):
+        return list(dict.fromkeys(filter(None, map(_split_of, shards))))
+    return sorted(one.name for one in path.iterdir() if one.is_dir() and _shards_in(one))
+
+
+def listed_folder(name: str) -> list[str]:
+    """What is in a folder: the splits of a dataset, else its files, with their formats."""
+    path = Path(name)
+    if splits := _splits_in(path):
+        return [f"{path / split}: a split of a dataset" for split in splits]
+    files = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    return [f"{one}: {_kind_of(one.name)}" for one in files[:_MOST_LISTED]] or ["nothing"]
+
+
+def _kind_of(name: str) -> str:
+    if is_archive(name):
+        return "an archive"
+    if is_tsv(name):
+        return "a table with tabs"
+    kind = format_by_name(name)
+    return "text, or not known by its name" if kind is None else str(FORMATS[kind].what)
 
 
 def _shards_in(path: Path) -> list[Path]:

@@ -8,8 +8,9 @@ from transformer_cli.config.tags import languages_of
 from transformer_cli.config.tasks import Task
 from transformer_cli.data.column_names import is_header
 from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
+from transformer_cli.data.formats.base import HEAD_BYTES
 from transformer_cli.data.formats.csv import delimiter_of
-from transformer_cli.data.lines import Lines, shown
+from transformer_cli.data.lines import Lines, no_corpus, shown
 from transformer_cli.data.readers.base import Corpus, Pair, Reader, file_names
 from transformer_cli.data.readers.table_files import FIRST_LINES, has_tabs
 from transformer_cli.data.registry import READERS
@@ -85,6 +86,8 @@ def files_of_prefix(prefix: str, config: DataConfig, *, key: str) -> list[str]:
     if not exists(names[0], config):
         how = f"Name two files, as in {key}=[corpus.en,corpus.de], or a table of source<TAB>target lines"
         if exists(prefix, config):
+            if fault := no_corpus(find_file(prefix, config, key=key).head(HEAD_BYTES)):
+                raise DataError(f"{key}={shown(prefix)}: {fault}")
             raise ConfigError(f"{key}={shown(prefix)}: one file, without tabs in its first lines. {how}")
         if config.root is None and not config.downloads:
             raise DataError(f"{key}={shown(prefix)}: no such file, and no {shown(names[0])} either. {how}")

@@ -32,16 +32,21 @@ def table_files(name: str, config: DataConfig, *, key: str, is_alone: bool = Tru
         return (find_file(name, config, key=key),) if format_by_name(name) else None
     if is_alone and file.member is None and exists(f"{name}.{config.source_lang}", config):
         return None
-    status = file.path.stat()
-    found = _recognised(file, (status.st_size, status.st_mtime_ns), is_alone)
+    found = format_by_content(file, is_alone=is_alone)
     if found is None:
         return None
     return (CorpusFile(file.path, file.member, found or None),)
 
 
+def format_by_content(file: CorpusFile, *, is_alone: bool = True) -> str | None:
+    """The format of a file; empty for a table with tabs, None for text of one side. Raises DataError, OSError."""
+    status = file.path.stat()
+    return _recognised(file, (status.st_size, status.st_mtime_ns), is_alone)
+
+
 @cache
 def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> str | None:
-    """The format of a file; None for text of one side. Read once for each `version` of it: of a tar, all is read."""
+    """The same for a `version` of the file, which is read once: of a tar, all up to the member."""
     named = format_by_name(file.name)
     if named is not None and FORMATS[named].is_certain_by_name:
         return named
