@@ -79,6 +79,23 @@ def test_the_corpus_is_prepared(folder: Path) -> None:
     assert 0 < sum(map(int, n_pairs.groups())) <= 120
 
 
+def test_a_file_of_the_format_is_listed_and_read(folder: Path) -> None:
+    lines = [f"{line} ||| {line.upper()}\n" for line in sentences(120, seed=1)]
+    (folder / "corpus.bars").write_text("".join(lines), encoding="utf-8")
+    (folder / "other").write_text("".join(f"||| {line}" for line in lines), encoding="utf-8")
+    for name in ("corpus.bars", "other"):
+        shown = tfm(folder, "prepare", "--list", name, plugins="bars").out.decode()
+        assert shown.startswith(f"{name}: a file of pairs with bars, 120 rows\n")
+        files = ["data=files", "data.source_lang=en", "data.target_lang=fr", f"data.train={name}"]
+        ran = tfm(folder, "prepare", *files, "data.tokenizer.vocab_size=40", plugins="bars")
+        assert b"training pairs kept" in ran.err
+    (folder / "corpus.bars").write_text("".join([*lines, "one\n"]), encoding="utf-8")
+    bad = [*files[:3], "data.train=corpus.bars"]
+    ran = run(["prepare", *bad, "--plugin", "bars"], folder)
+    assert ran.code == 3
+    assert b"corpus.bars: line 121: not source ||| target. Correct the line" in ran.err
+
+
 def test_the_search_chooses_among_what_the_beam_finds(folder: Path) -> None:
     beam = ["translate", "decode=beam", "--n-best", "4"]
     n_best = tfm(folder, *beam, plugins="normed", stdin=LINES).out.decode().split("\n")[:-1]

@@ -73,6 +73,7 @@ class Columns(Reader):
 
     def warnings(self, files: Sequence[Lines]) -> Iterator[str]:
         """What was read otherwise than as plain rows, and labels and text with further columns, which are one text."""
+        picked: set[str] = set()  # of the files of a dataset, the first
         for lines in files:
             layout = self._layout(lines)
             if self._is_quoted(lines):
@@ -81,8 +82,9 @@ class Columns(Reader):
             if layout.header is not None:
                 how = "" if self.config.header else "; data.header=false keeps it"
                 yield f"{lines.name}: the first row is a header and was left out: {shown_row(layout.header)}{how}"
-            if layout.picked:
+            if layout.picked and layout.picked not in picked:
                 yield f"{lines.name}: {layout.picked}"
+            picked.add(layout.picked)
             if lines.is_decoded and lines.columns is None and layout.header is None and self.config.header is None:
                 yield from _unknown_header(self._first_rows(lines), lines.name)
             if self.config.trained.labels_lines and not layout.columns:
