@@ -22,7 +22,7 @@ def unit(*texts: str, key: str = "xml:lang") -> str:
 
 
 def of_text(text: str) -> str:
-    """What is left of a <seg>."""
+    """The plain text of a <seg>."""
     [(source, target)] = rows("tmx", memory(unit(f"en {text}", "de ja")))
     assert target == "ja"
     return source

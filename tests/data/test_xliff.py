@@ -77,7 +77,7 @@ def test_programs_say_it_in_attributes_of_their_own(attributes: str, is_taken: b
 
 
 def test_segments_of_trados_have_a_status_each() -> None:
-    """As an .sdlxliff has them: the segments of a unit in <mrk>, their states behind them."""
+    """An .sdlxliff has the segments of a unit in <mrk>, and their states behind them."""
     segments = [("1", "One.", "Eins."), ("2", "Two.", "Zwei."), ("3", "Three.", "Drei."), ("4", "Four.", "Vier.")]
     mark = '<mrk mtype="seg" mid="{}">{}</mrk> '
     sources = "".join(mark.format(number, f'<g id="9">{source}</g>') for number, source, _ in segments)

@@ -77,5 +77,5 @@ def contents_of(units: Iterable[Unit]) -> Contents:
 
 
 def listed(counts: Counter[str]) -> str:
-    """As "12 fuzzy, 3 untranslated"."""
+    """The counts in words: 12 fuzzy, 3 untranslated."""
     return ", ".join(f"{n:,} {what}" for what, n in counts.most_common())
