@@ -18,12 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.data.formats import tmx, xliff
 from transformer_cli.data.formats.base import SourceFile
 from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import DataError
-
-__all__ = ["tmx", "xliff"]  # which are registered so
 
 Pairs = list[tuple[str, str]]
 CONFIG = DataConfig(source_lang="en", target_lang="de")

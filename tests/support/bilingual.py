@@ -7,11 +7,8 @@ from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.compression import ByteSource
-from transformer_cli.data.formats import qt_linguist, tmx, xliff
 from transformer_cli.data.formats.base import Contents, FileFormat, SourceFile
 from transformer_cli.data.registry import FORMATS
-
-__all__ = ["contents", "format_of", "qt_linguist", "rows", "source_file", "tmx", "xliff"]  # those that register
 
 
 def source_file(data: bytes, name: str = "file") -> SourceFile:
