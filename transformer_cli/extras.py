@@ -18,6 +18,7 @@ EXTRAS = {
     "matplotlib": "plots",
     "pyarrow": "parquet",
     "rouge_score": "rouge",
+    "mtdata": "mtdata",
     "MeCab": "ja",
     "ipadic": "ja",
     "mecab_ko": "ko",

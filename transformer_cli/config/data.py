@@ -315,6 +315,12 @@ class DataConfig:
     train: Any = key(
         None, "Training text: file, table or prefix, or a list of them; see docs/data.md.", path=True, affects="text"
     )
+    mtdata: list[str] = key(
+        [],
+        "Training corpora by their ids in the index of mtdata, as [Statmt-europarl-10-deu-eng], before those of"
+        " `train`; see docs/corpora.md.",
+        affects="text",
+    )
     dev: Any = key(
         None, "Development set, in the same form; unset: held out from the training text.", path=True, affects="text"
     )
@@ -439,6 +445,7 @@ class DataConfig:
             raise ConfigError(
                 f"data.reader={self.reader}: data={self.name} is built in and reads no files. Add data=files"
             )
+        self._check_mtdata()
         self._check_languages()
         if self.augment.rates and not self.trained.translates:
             kind, rate = next(iter(self.augment.rates.items()))
@@ -512,6 +519,17 @@ class DataConfig:
         ):
             if is_set:
                 raise ConfigError(f"data.bidirectional=true: does not go with {setting}. Leave one of them out")
+
+    def _check_mtdata(self) -> None:
+        """Raise ConfigError for another reader, and for an id that stands twice."""
+        if not self.mtdata:
+            return
+        key = f"data.mtdata=[{','.join(self.mtdata)}]"
+        if self.builtin is not None or self.reader not in (None, "mtdata"):
+            other = f"data={self.name} is built in" if self.builtin is not None else f"data.reader={self.reader}"
+            raise ConfigError(f"{key}: does not go with {other}. Leave one of them out")
+        if len(set(self.mtdata)) < len(self.mtdata):
+            raise ConfigError(f"{key}: names a corpus twice. Use data.weights to see one more often")
 
     def _check_columns(self) -> None:
         # The command line and YAML files give them as they are written.

@@ -8,12 +8,13 @@ memory-mapped in training.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -79,6 +80,7 @@ class Prepared:
     chunks: Sequence[int] = ()  # of data.bidirectional: numbers of pairs that are followed by the same ones, exchanged
     held: Sequence[str] = ()  # those of dev and test that were held out of the training text
     filtering: FilteringReport | None = None  # by the filters of data.clean
+    corpora: Sequence[Mapping[str, Any]] = ()  # the facts of those that have any, as named ones do
     left_out: Sequence[str] = ()  # source sentences that are in no training pair, as `prepare` was given them
 
 
@@ -127,7 +129,8 @@ def prepare(
     sides = {"source": prepared.tokenizers.source, "target": prepared.tokenizers.target}
     named = {f"data.{split}: {name}": sha256 for split, files in inputs.items() for name, sha256 in files}
     named |= {f"{side} tokenizer": sides[side].sha256 for side in sides}
-    return replace(prepared, inputs=named, left_out=left_out)
+    facts = [corpus.facts for corpus in reader.corpora("train") or () if corpus.facts]
+    return replace(prepared, inputs=named, corpora=facts, left_out=left_out)
 
 
 def _shown_size(config: DataConfig) -> str:

@@ -528,6 +528,8 @@ class MainProcess:
         """What the text was made from and what cleaning left of it, for the model card."""
         prepared, config = run.prepared, run.config
         found: dict[str, Any] = {"inputs": prepared.inputs, "cleaning": asdict(prepared.report)}
+        if prepared.corpora:
+            found["corpora"] = [dict(facts) for facts in prepared.corpora]
         found["label_smoothing"] = config.train.label_smoothing
         if config.data.trained.translates:
             found["dev_search"] = search_signature(on_device(config.decode, run.trainer.device), seed=config.seed)

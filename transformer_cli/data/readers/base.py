@@ -1,8 +1,8 @@
 """The registry of corpus formats, and the base class of their readers."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.options import checked_options
@@ -31,6 +31,7 @@ class Corpus:
     pairs: Callable[[Sequence[Lines]], Iterator[Pair]]
     warnings: Callable[[Sequence[Lines]], Iterable[str]] = _no_warnings  # logged once, after the pairs were read
     name: str = ""  # for scores of its own; empty: by its files
+    facts: Mapping[str, Any] = field(default_factory=dict)  # where it is from, for model cards
 
 
 class Reader:
@@ -91,8 +92,8 @@ class Reader:
 
 
 def reader_name(config: DataConfig) -> str:
-    """The entry that the config names, or else the one for generated corpora or for text files."""
-    return config.reader or ("files" if config.builtin is None else "builtin")
+    """The entry that the config names, or else the one for generated corpora, for named ones or for text files."""
+    return config.reader or ("builtin" if config.builtin is not None else "mtdata" if config.mtdata else "files")
 
 
 def no_names(key: str, task: Task) -> ConfigError:
