@@ -521,15 +521,11 @@ class DataConfig:
                 raise ConfigError(f"data.bidirectional=true: does not go with {setting}. Leave one of them out")
 
     def _check_mtdata(self) -> None:
-        """Raise ConfigError for another reader, and for an id that stands twice."""
-        if not self.mtdata:
-            return
-        key = f"data.mtdata=[{','.join(self.mtdata)}]"
-        if self.builtin is not None or self.reader not in (None, "mtdata"):
-            other = f"data={self.name} is built in" if self.builtin is not None else f"data.reader={self.reader}"
-            raise ConfigError(f"{key}: does not go with {other}. Leave one of them out")
+        """Raise ConfigError for an id that stands twice."""
         if len(set(self.mtdata)) < len(self.mtdata):
-            raise ConfigError(f"{key}: names a corpus twice. Use data.weights to see one more often")
+            raise ConfigError(
+                f"data.mtdata={self.mtdata}: names a corpus twice. Use data.weights to see one more often"
+            )
 
     def _check_columns(self) -> None:
         # The command line and YAML files give them as they are written.

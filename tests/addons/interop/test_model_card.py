@@ -73,6 +73,19 @@ def test_the_cleaning_adds_up() -> None:
     assert "| data.train: a.en | `bbbb" in text
 
 
+def test_corpora_by_name_are_listed_with_what_is_to_be_cited() -> None:
+    article = "@article{someone,\n  title={Corpora}\n}\n"
+    corpora = [
+        {"id": "Made-a-1-deu-eng", "urls": ["http://a/1.zip"], "bytes": 12345, "citations": [article]},
+        {"id": "Made-b-1-deu-eng", "urls": ["http://a/de", "http://a/en"], "bytes": 1, "citations": [article]},
+    ]
+    text = card(facts(replace(described(), provenance=PROVENANCE | {"corpora": corpora})))
+    assert "| Made-a-1-deu-eng | 12,345 | not stated | http://a/1.zip |" in text
+    assert "| Made-b-1-deu-eng | 1 | not stated | http://a/de http://a/en |" in text
+    assert text.count("@article{someone,\n  title={Corpora}\n}\n```") == 1
+    assert "corpus of mtdata" not in card(facts(described()))
+
+
 def test_a_score_has_its_text_signature_and_search() -> None:
     rows = score_rows(facts(described(), test=SCORES))
     assert rows == [

@@ -16,6 +16,7 @@ from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.languages import base_code, language_name
 from transformer_cli.models.facts import (
+    NO_LICENSE,
     UNKNOWN,
     data_lines,
     hash_lines,
@@ -77,6 +78,7 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
     parts += ["## Training text", markdown_table(["", ""], data_lines(facts))]
     if inputs := input_lines(facts):
         parts.append(markdown_table(["made from", "SHA-256"], [(name, _code(sha256)) for name, sha256 in inputs]))
+    parts += named_corpora(facts)
     parts += ["## Scores", scores_text(facts)]
     if robustness := robustness_of(facts):
         of_suite = markdown_table(robustness_card.HEAD, robustness_card.table_rows(robustness))
@@ -115,6 +117,34 @@ def _introduction(facts: Mapping[str, Any]) -> str:
     if program is None:
         return f"{what}."
     return f"{what}, exported for {_program_name(facts)} and checked with {facts.get('library', UNKNOWN)}."
+
+
+def named_corpora(facts: Mapping[str, Any]) -> list[str]:
+    """The corpora of data.mtdata, with their size, licence and address, and what to cite."""
+    found = (facts.get("provenance") or {}).get("corpora") or []
+    if not found:
+        return []
+    rows = [
+        (
+            str(one["id"]),
+            f"{int(one['bytes']):,}",
+            str(one.get("license") or NO_LICENSE),
+            " ".join(map(str, one["urls"])),
+        )
+        for one in found
+    ]
+    citations = dict.fromkeys(str(text).strip() for one in found for text in one["citations"])
+    parts = [markdown_table(["corpus of mtdata", "bytes", "licence", "address"], rows)]
+    if citations:
+        parts += ["To be cited:", _code_block("\n\n".join(citations))]
+    return parts
+
+
+def _code_block(text: str) -> str:
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}bibtex\n{text}\n{fence}"
 
 
 def scores_text(facts: Mapping[str, Any]) -> str:

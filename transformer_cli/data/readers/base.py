@@ -92,7 +92,14 @@ class Reader:
 
 
 def reader_name(config: DataConfig) -> str:
-    """The entry that the config names, or else the one for generated corpora, for named ones or for text files."""
+    """The entry that the config names, or else the one for generated corpora, for named ones or for text files.
+
+    Raises ConfigError for named corpora with another reader.
+    """
+    if config.mtdata and (config.builtin is not None or config.reader not in (None, "mtdata")):
+        other = f"data={config.name} is built in" if config.builtin is not None else f"data.reader={config.reader}"
+        remedy = "Add data=files" if config.builtin is not None else "Leave one of them out"
+        raise ConfigError(f"data.mtdata={config.mtdata}: {other}, and reads no named corpora. {remedy}")
     return config.reader or ("builtin" if config.builtin is not None else "mtdata" if config.mtdata else "files")
 
 
