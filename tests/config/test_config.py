@@ -66,7 +66,7 @@ def test_every_yaml_file_composes(group: str, choice: str) -> None:
         overrides += ["data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
     if (group, choice) == ("recipe", "summarization"):  # of files, in one language
         overrides += ["data=files", "data.source_lang=en", "data.target_lang=en", "data.train=a.tsv"]
-    elif (group, choice) == ("recipe", "small"):  # of files, too
+    elif group == "recipe" and choice in ("auto", "small"):  # of files, too
         overrides += ["data=files", "data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
     if choice.startswith("decoder_"):
         overrides.append("data=text")
@@ -264,7 +264,7 @@ def test_E3_an_unknown_schedule_is_left_to_the_registry_that_knows_the_near_ones
 def test_E3_an_unknown_choice_lists_the_choices() -> None:
     assert (
         refusal("train", "model=bgi") == "model: no model called `bgi`; did you mean `big`?"
-        " (choices: base, big, decoder_base, decoder_big, decoder_small, decoder_tiny, small, tiny)"
+        " (choices: auto, base, big, decoder_base, decoder_big, decoder_small, decoder_tiny, small, tiny)"
     )
     assert "unknown key" in refusal("translate", "model=big")
 
@@ -474,7 +474,7 @@ OWN_DATA = "name: mine\nsource_lang: en\ntarget_lang: de\ntrain: [a.en, a.de]\n"
 @pytest.mark.parametrize(
     ("text", "model", "expected"),
     [
-        (OWN_DATA, "transformer", "files"),
+        (OWN_DATA, "transformer", "auto"),
         (f"task: classification\n{OWN_DATA}", "classifier", "labels"),
         (f"task: language_model\n{OWN_DATA}", "decoder", "text"),
         ("defaults:\n  - text\nname: mine\ntrain: a.txt\n", "decoder", "text"),
@@ -521,7 +521,7 @@ def test_a_sweep_over_corpora_with_different_recipes_says_so(tmp_path: Path) -> 
     folder = own_files(tmp_path, data__mine=OWN_DATA)
     with pytest.raises(ConfigError, match=r"data=mine,trec: these take different recipes\. Name one with recipe="):
         hydra_arguments("train", ["data=mine,trec"], folder)
-    assert "recipe=files" in hydra_arguments("train", ["data=mine,multi30k_en_de"], folder)
+    assert "recipe=auto" in hydra_arguments("train", ["data=mine,multi30k_en_de"], folder)
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ TRAIN = [
     *("train.robustness_lines=0", "decode=greedy"),
 ]
 CORPUS = ["data=files", "data.source_lang=en", "data.target_lang=fr", "data.train=[train.en,train.fr]"]
-PARALLEL = [*CORPUS, "data.task=rewriting", "data.dev=[dev.en,dev.fr]", "data.test=[dev.en,dev.fr]"]
+PARALLEL = [*CORPUS, "recipe=files", "data.task=rewriting", "data.dev=[dev.en,dev.fr]", "data.test=[dev.en,dev.fr]"]
 LABELLED = ["data=labels", "data.task=sorting", "data.train=train.tsv", "data.dev=dev.tsv", "data.test=dev.tsv"]
 LABELLED += ["model.name=bag"]
 

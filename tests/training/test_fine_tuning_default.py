@@ -21,14 +21,15 @@ from transformer_cli.training.plan import plan_run, plan_warnings
 
 FILES = ["data=files", "data.source_lang=en", "data.target_lang=de", "data.train=[a.en,a.de]"]
 NOAM = ("noam", None, "auto", 10)  # of recipe/files.yaml: name, rate, warm-up, patience
+AUTO = ("linear", 3e-3, "auto", None)  # of recipe/auto.yaml, until the text is counted
 DEFAULT = ("inverse_sqrt", "auto", "auto", 5)
 
 
 @each(
     "overrides, expected",
     [
-        ([], NOAM),
-        (["init.from=null"], NOAM),
+        ([], AUTO),
+        (["init.from=null"], AUTO),
         (["init.from=runs/a"], DEFAULT),
         (["init.from=runs/a", "init.freeze=[encoder]", "lora.rank=8"], DEFAULT),
         (["init.from=runs/a", "train.patience=7"], (*DEFAULT[:3], 7)),

@@ -36,7 +36,7 @@ OPEN = {
 
 
 def files(*overrides: str) -> TrainConfig:
-    own = ["data=files", "data.source_lang=en", "data.target_lang=fr", "data.train=[a.en,a.fr]"]
+    own = ["data=files", "recipe=files", "data.source_lang=en", "data.target_lang=fr", "data.train=[a.en,a.fr]"]
     loaded: TrainConfig = load_config("train", [*own, *overrides])
     return loaded
 

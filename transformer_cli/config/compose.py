@@ -22,7 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import check_ranges, follow_home, written_name
-from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve
+from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve, take_left_open
 from transformer_cli.config.keys import Options, check_key, fields_of, is_option
 from transformer_cli.config.keywords import config_of_fields
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
@@ -128,9 +128,12 @@ def to_schema(config: DictConfig, schema: type, *, flags: Mapping[str, Any] | No
     """`config` as an instance of `schema`, every key checked; `flags` win over it. Raises ConfigError."""
     try:
         _refuse_unknown_keys(config, schema, root=schema)
+        left_open = take_left_open(config)
         resolve(config)
         for key, value in (flags or {}).items():
             OmegaConf.update(config, key, literal(value))
+        if left_open:
+            config.left_open = [key for key in left_open if key not in (flags or {})]
         missing = sorted(OmegaConf.missing_keys(config))
         if missing:
             raise ConfigError(f"{missing[0]}: not set. Give it as {missing[0]}=VALUE")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
+import yaml
 from omegaconf import DictConfig, ListConfig, Node, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -15,6 +16,23 @@ from transformer_cli.errors import ConfigError, quoted
 # a model, sent to a server, or becomes a file name, and would take the value with it.
 PLACES = tuple(f"data.{name}" for name in FOLDERS)
 _REFERENCE = re.compile(r"\$\{[\w.\[\]]+\}")  # to another key
+_LEFT_OPEN = re.compile(r"\$\{auto:(.*)\}")  # in our own files: chosen once the text is counted
+
+
+def take_left_open(config: DictConfig) -> list[str]:
+    """Put VALUE in place of each `${auto:VALUE}`; return their dotted keys, in order.
+
+    What the command line or a file of the user sets is in place of such a mark, so that Hydra itself decides which
+    keys are left open.
+    """
+    marked = [
+        (*found, match)
+        for *found, text in _texts(config, "${auto:")
+        if (match := _LEFT_OPEN.fullmatch(text)) is not None
+    ]
+    for parent, name, _, match in marked:
+        parent[name] = yaml.safe_load(match[1])
+    return sorted(key for _, _, key, _ in marked)
 
 
 def resolve(config: DictConfig) -> None:

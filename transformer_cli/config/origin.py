@@ -16,7 +16,7 @@ from transformer_cli.command import schema_of
 from transformer_cli.config.compose import composed, hydra_arguments, load_config, to_plain
 from transformer_cli.config.difference import flattened
 from transformer_cli.config.fields import written_name
-from transformer_cli.config.interpolation import literal, resolve
+from transformer_cli.config.interpolation import literal, resolve, take_left_open
 from transformer_cli.config.key_help import KeyHelp, help_of
 from transformer_cli.config.keys import check_key
 from transformer_cli.config.keywords import KEYWORDS
@@ -200,6 +200,7 @@ def _values(line: CommandLine) -> tuple[dict[str, Any], str]:
         return to_plain(load_config(line.command, line.overrides, flags=line.flags, user_dir=line.user_dir)), ""
     except ConfigError as error:
         config = composed(line.command, line.overrides, line.user_dir)
+        take_left_open(config)
         resolve(config)
         for key, value in line.flags.items():
             OmegaConf.update(config, key, literal(value))

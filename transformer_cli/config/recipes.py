@@ -16,6 +16,7 @@ from transformer_cli.config.yaml_files import choices_of, config_dir, defaults_o
 from transformer_cli.errors import ConfigError, quoted
 
 TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")  # corpora with the defaults of the schema
+_BY_TEXT, _OF_FINE_TUNING = "auto", "files"  # a model that is trained further has its sizes, and rates of its own
 
 _Choice = tuple[str, str]  # a group, and the name of a file of it
 
@@ -31,9 +32,13 @@ def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None
         return []
     choices = chosen_files(command, overrides)
     corpora = [name for _, name in choices["data"]]
+    is_fine_tuning = _initial_model(overrides) is not None
     for (group, name), content in read_chosen_files(choices["experiment"], user_dir).items():
         if group != "experiment":
             continue
+        is_fine_tuning |= (
+            isinstance(content, dict) and isinstance(content.get("init"), dict) and "from" in content["init"]
+        )
         named = [corpus for kind, corpus in _named_in(content, group) if kind == "data"]
         if named and (config_dir() / group / f"{name}.yaml").is_file():
             return []
@@ -43,7 +48,8 @@ def recipe_by_task(command: str, overrides: Sequence[str], user_dir: Path | None
         raise ConfigError(
             f"data={','.join(corpora)}: these take different recipes. Name one with recipe=, or start them one by one"
         )
-    return [recipe for recipe in recipes if recipe]
+    instead = {f"recipe={_BY_TEXT}": f"recipe={_OF_FINE_TUNING}"} if is_fine_tuning else {}
+    return [instead.get(recipe, recipe) for recipe in recipes if recipe]
 
 
 def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> str:
@@ -57,7 +63,8 @@ def _recipe_of(corpus: str, overrides: Sequence[str], user_dir: Path | None) -> 
         return ""
     recipe = task.recipe_of(_n_columns(overrides, contents))
     choices = choices_of("recipe", [folder / "recipe" for folder in (config_dir(), user_dir) if folder is not None])
-    if recipe == corpus or (corpus in choices and corpus not in {one.recipe for one in all_tasks()}):
+    of_tasks = {_OF_FINE_TUNING, *(one.recipe for one in all_tasks())}
+    if recipe == corpus or (corpus in choices and corpus not in of_tasks):
         return ""
     if recipe is not None and recipe not in choices:
         raise ConfigError(
@@ -81,8 +88,7 @@ def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path |
     Rates are set by the schedule, and by optimizers, recipes and experiments, which have schedules of their own. A
     classifier or tagger takes an encoder and trains a new output layer, so its recipe stays.
     """
-    given = {one.key_or_group: one for one in map(parse_override, overrides)}
-    names = {name.partition(".")[0] for name in given}
+    names = {one.key_or_group.partition(".")[0] for one in map(parse_override, overrides)}
     if "fine_tuning" not in groups_of(command) or names & {
         "schedule",
         "optimizer",
@@ -91,12 +97,17 @@ def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path |
         "fine_tuning",
     }:
         return []
-    start = given.get("init.from", given.get(KEYWORDS["init.from"]))
-    if start is None or start.value() is None:
+    if _initial_model(overrides) is None:
         return []
     corpora = chosen_files(command, overrides)["data"]
     tasks = [_task_of(overrides, read_chosen_files([corpus], user_dir).values()) for corpus in corpora]
     return ["fine_tuning=default"] if all(task is not None and not task.has_labels for task in tasks) else []
+
+
+def _initial_model(overrides: Sequence[str]) -> Any:
+    """The value of init.from, None where it is not given."""
+    names = ("init.from", KEYWORDS["init.from"])
+    return next((one.value() for one in map(parse_override, overrides) if one.key_or_group in names), None)
 
 
 def _n_columns(overrides: Sequence[str], contents: Iterable[Any]) -> int:

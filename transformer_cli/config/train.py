@@ -1,5 +1,7 @@
 """Keys of a training run: schedule, optimizer, updates, checkpoints; and the commands that take all of them."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -162,6 +164,12 @@ class TrainSettings:
         affects="weights",
         may_change=True,
     )
+    budget: str | None = key(
+        None,
+        "Time that the updates may take, as 30m, 2h or 1d: train.max_steps=auto follows from it and from the measured"
+        " speed of the device.",
+        affects="weights",
+    )
     label_smoothing: float = key(
         0.1,
         "Probability mass spread evenly over the vocabulary (section 5.4).",
@@ -316,6 +324,8 @@ class TrainSettings:
                 f"train.token_cutoff={self.token_cutoff:g}: has no effect without train.simcut. Set train.simcut=3, or"
                 " leave it out"
             )
+        if self.budget is not None:
+            seconds_of(self.budget)
         if len(set(self.length_penalties)) < len(self.length_penalties):
             raise ConfigError(f"train.length_penalties={self.length_penalties}: has a value twice. Remove one")
         if self.average_last > self.keep_last:
@@ -323,6 +333,14 @@ class TrainSettings:
                 f"train.average_last={self.average_last}: more than train.keep_last={self.keep_last}."
                 f" Raise train.keep_last to {self.average_last}"
             )
+
+
+def seconds_of(budget: str) -> float:
+    """The seconds of train.budget. Raises ConfigError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", budget)
+    if found is None or float(found[1]) == 0:
+        raise ConfigError(f"train.budget={budget}: no time. Write a number and its unit, as 30m, 2h or 1d")
+    return float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
 
 
 def ranking_metric(settings: TrainSettings, task: Task) -> str:
@@ -420,6 +438,9 @@ class TrainConfig:
     train: TrainSettings = field(default_factory=TrainSettings)
     decode: DecodeConfig = field(default_factory=DecodeConfig)
     comet: CometConfig = field(default_factory=CometConfig)
+    left_open: list[str] = key(
+        [], "Keys whose values recipe=auto chooses once the text is counted; it fills this list.", affects="log"
+    )
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -453,6 +474,21 @@ class TrainConfig:
                 f"model.max_positions={self.model.max_positions}: fewer than the {longest} tokens that"
                 " data.max_length or decode.max_source_length + decode.max_extra_length + 1 allow."
                 + (f" Raise model.max_positions to {longest}" if self.init.from_ is None else " Lower them")
+            )
+
+    def refuse_given(self, keys: Iterable[str]) -> None:
+        """Raise ConfigError for a budget beside a length that is given: one of the two says when the run ends."""
+        length = [("max_steps", self.train.max_steps, AUTO), ("max_epochs", self.train.max_epochs, None)]
+        for name, value, is_open in length:
+            if self.train.budget is not None and value != is_open:
+                raise ConfigError(
+                    f"train.budget={self.train.budget}: train.{name}={value} says how long the run is. Set"
+                    f" train.{name}={'auto' if is_open else 'null'}, or leave train.budget out"
+                )
+        if self.left_open and self.init.from_ is not None:
+            raise ConfigError(
+                f"init.from={self.init.from_}: recipe=auto chooses sizes and rates for a model that is trained from"
+                " scratch. Leave it out, or set recipe=files"
             )
 
     def _refuse_another_task(self) -> None:

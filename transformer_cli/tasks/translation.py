@@ -18,6 +18,7 @@ class Translation(Task):
     model, what, command = "transformer", "a translator", "translate"
     metric = BLEU
     most_epochs, fewest_updates = 50, 1000
+    recipe = "auto"
 
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.training.validation import TranslationValidator

@@ -51,7 +51,7 @@ def train(config: TrainConfig, prepared: Prepared, process: Process, *, device: 
     """
     with process.logging():
         checkpoint = process.find_checkpoint(config.resume)
-        plan = plan_run(config, prepared, device)
+        plan = plan_run(config, prepared, device, process.ranks)
         config = resolve_batch_size(plan.config, prepared, device, process.ranks, checkpoint)
         run = TrainingState(config, prepared, device, process.ranks)
         process.resume(run, checkpoint)

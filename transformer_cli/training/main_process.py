@@ -187,7 +187,7 @@ class MainProcess:
         write_held_out(run.prepared, self.run_dir)
         if self.old_dev is not None:
             self.old_dev.write(self.run_dir)
-        for line in summary_lines(config, run.prepared, run.trainer, self.run_dir, plan.chosen):
+        for line in summary_lines(config, run.prepared, run.trainer, self.run_dir, plan.chosen, plan.recipe):
             LOGGER.info("%s", line)
         for warning in plan_warnings(config, plan.epoch, plan.chosen):
             LOGGER.warning("%s. %s", warning.what, warning.todo)

@@ -4,9 +4,9 @@ docs/settings.md explains where the numbers come from.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +15,9 @@ from transformer_cli.config.tasks import Task
 from transformer_cli.config.train import TrainConfig, TrainSettings
 from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.training.auto_recipe import choices, epochs_of, recipe_lines
+from transformer_cli.training.budget import Pace, fit_budget, measured_pace
+from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import Config, with_values
 
 
@@ -56,28 +59,28 @@ MANY_EPOCHS, MANY_SECONDS = 100, 3 * 86_400  # more are likely a mistake
 
 @dataclass(frozen=True)
 class Chosen:
-    """A setting that was left open: its key, what was chosen, and between which bounds."""
+    """A setting that was left open: its key, what was chosen, and between which bounds, or why by recipe=auto."""
 
     key: str
-    value: float
+    value: Any
     bounds: str
+    by_recipe: bool = False
 
     def __str__(self) -> str:
-        return (
-            f"{self.key}={self.value:g} ({self.bounds})"
-            if self.value < 1
-            else f"{self.key}={self.value} ({self.bounds})"
-        )
+        is_share = isinstance(self.value, float) and self.value < 1
+        return f"{self.key}={self.value:g} ({self.bounds})" if is_share else f"{self.key}={self.value} ({self.bounds})"
 
 
-def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, list[Chosen]]:
-    """`config` with a number for every setting of its plan that is auto, and what was chosen.
+def planned(
+    config: Config, epoch: Epoch, device_type: str, pace: Callable[[Config], Pace] | None = None
+) -> tuple[Config, list[Chosen]]:
+    """`config` with a value for every setting that is left open, and what was chosen.
 
-    A number that the user gives stays, and the others follow from it. train.max_steps=auto stays where
-    train.max_epochs says how long the run is: `limited` gives its number.
+    A value that the user gives stays, and the others follow from it. train.max_steps=auto stays where
+    train.max_epochs says how long the run is: `limited` gives its number. `pace` measures for train.budget.
     """
-    budget, task = GPU if device_type == "cuda" else CPU_BUDGET, config.data.trained
-    chosen: list[Chosen] = []
+    budget, task, by_recipe = GPU if device_type == "cuda" else CPU_BUDGET, config.data.trained, set(config.left_open)
+    config, chosen = _by_recipe(config, epoch, device_type)
 
     def choose(key: str, value: float, bounds: object) -> Config:
         chosen.append(Chosen(key, value, str(bounds)))
@@ -86,8 +89,17 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
     if config.train.tokens_per_update == AUTO:
         config = choose("train.tokens_per_update", _tokens_per_update(config, epoch, budget), budget.tokens_per_update)
     if config.train.max_steps == AUTO and config.train.max_epochs is None:
-        n_updates = _updates(task, epoch, epoch.updates(config.train.tokens_per_update), budget)
-        config = choose("train.max_steps", n_updates, f"{_epochs(task, budget)} epochs")
+        per_epoch = epoch.updates(config.train.tokens_per_update)
+        if config.train.budget is not None and pace is not None:
+            fit = fit_budget(config, per_epoch, pace, may_drop_rdrop="train.rdrop" in by_recipe)
+            config = with_values(config, {key: value for key, (value, _) in fit.items()})
+            chosen += [Chosen(key, value, why) for key, (value, why) in fit.items()]
+        elif "train.max_steps" in by_recipe:
+            epochs = epochs_of(epoch.n_tokens)
+            config = choose("train.max_steps", math.ceil(epochs * per_epoch), f"{epochs:.3g} epochs, by recipe=auto")
+        else:
+            n_updates = _updates(task, epoch, per_epoch, budget)
+            config = choose("train.max_steps", n_updates, f"{_epochs(task, budget)} epochs")
     n_updates = updates(config.train, epoch)
     if config.schedule.warmup_steps == AUTO:
         config = choose("schedule.warmup_steps", _warmup(config, n_updates), Bounds(_least_warmup(config), WARMUP))
@@ -103,6 +115,19 @@ def planned(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, lis
     return config, chosen
 
 
+def _by_recipe(config: Config, epoch: Epoch, device_type: str) -> tuple[Config, list[Chosen]]:
+    """`config` with what recipe=auto chooses for the keys that it has left open."""
+    if not config.left_open:
+        return config, []
+    chosen = [
+        Chosen(key, value, choice.reason, by_recipe=True)
+        for choice in choices(config, epoch, device_type)
+        for key, value in choice.values.items()
+        if key in config.left_open
+    ]
+    return with_values(config, {**{one.key: one.value for one in chosen}, "left_open": []}), chosen
+
+
 @dataclass(frozen=True)
 class RunPlan:
     """A config with all its numbers, and where they come from."""
@@ -111,6 +136,7 @@ class RunPlan:
     stored_config: TrainConfig  # as config.yaml has it: train.max_epochs is not resolved
     chosen: list[Chosen]
     epoch: Epoch
+    recipe: Sequence[str] = ()  # lines on what recipe=auto has chosen
 
     def ended_by(self, step: int) -> str:
         """The key that has ended a run at `step`."""
@@ -120,10 +146,17 @@ class RunPlan:
         return "train.max_epochs" if is_limited else "train.max_steps"
 
 
-def plan_run(config: TrainConfig, prepared: Prepared, device: torch.device) -> RunPlan:
+def plan_run(config: TrainConfig, prepared: Prepared, device: torch.device, ranks: Ranks | None = None) -> RunPlan:
+    """The plan of a run; for train.budget the first of the `ranks` measures an update, unless there are none."""
     epoch = epoch_of(config, prepared)
-    stored, chosen = planned(config, epoch, device.type)
-    return RunPlan(limited(stored, epoch), stored, chosen, epoch)
+
+    def pace(config: TrainConfig) -> Pace:
+        assert ranks is not None
+        return measured_pace(limited(config, epoch), prepared, device, ranks)
+
+    stored, chosen = planned(config, epoch, device.type, pace if ranks is not None else None)
+    recipe = recipe_lines(config, epoch, device.type)
+    return RunPlan(limited(stored, epoch), stored, chosen, epoch, recipe)
 
 
 def limited(config: TrainConfig, epoch: Epoch) -> TrainConfig:

@@ -5,11 +5,12 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from transformer_cli.config.compose import to_plain, to_yaml
 from transformer_cli.config.difference import flattened
@@ -41,6 +42,7 @@ def run_name(config: TrainConfig) -> str:
     # Only what is not by default: a later tfm has more keys, and must find the runs of this one.
     defaults = flat(to_plain(TrainConfig()))
     chosen = {_IN_NAMES.get(key, key): v for key, v in _fixed(config).items() if v != defaults.get(key)}
+    chosen |= {"left_open": config.left_open} if config.left_open else {}
     digest = hashlib.sha256(json.dumps(chosen, sort_keys=True).encode()).hexdigest()
     return f"{config.data.title}-{config.model.preset}-{config.model.norm.name}-{digest[:6]}"
 
@@ -95,7 +97,10 @@ def chosen_before(config: TrainConfig, folder: Path) -> dict[str, Any]:
     if before is None or not (before / CONFIG_FILE).exists():
         return {}
     chosen = flat(to_plain(read_config(before)))
-    return {key: chosen[key] for key in _left_open(config) if chosen[key] not in OPEN}
+    by_recipe = [key for key in config.left_open if key != "train.max_steps" or config.train.max_epochs is None]
+    kept = {key: chosen[key] for key in by_recipe}
+    kept |= {key: chosen[key] for key in _left_open(config) if chosen[key] not in OPEN}
+    return {**kept, "left_open": []} if by_recipe else kept
 
 
 def _left_open(config: TrainConfig) -> list[str]:
@@ -110,15 +115,28 @@ def _left_open(config: TrainConfig) -> list[str]:
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
-    """`config` with other values of some dotted keys. Raises ConfigError."""
+    """`config` with other values of some dotted keys, those of a group at once. Raises ConfigError."""
+    return cast(Config, _with_values(config, values))
+
+
+def _with_values(config: Any, values: Mapping[str, Any]) -> Any:
+    fields: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for key, value in values.items():
-        config = _with_value(config, key.split("."), value)
-    return config
+        name, _, below = key.partition(".")
+        if below:
+            groups.setdefault(name, {})[below] = value
+        else:
+            kind = type(getattr(config, name))
+            fields[name] = kind[value] if issubclass(kind, Enum) and isinstance(value, str) else value
+    fields |= {name: _with_values(getattr(config, name), below) for name, below in groups.items()}
+    return replace(config, **fields)
 
 
-def _with_value(config: Any, names: Sequence[str], value: object) -> Any:
-    name, *below = names
-    return replace(config, **{name: _with_value(getattr(config, name), below, value) if below else value})
+def values_at(config: TrainConfig, keys: Iterable[str]) -> dict[str, Any]:
+    """The values of dotted keys, as YAML has them."""
+    settings = flat(to_plain(config))
+    return {key: settings[key] for key in keys}
 
 
 def _goes_on_from(config: TrainConfig, folder: Path) -> Path | None:

@@ -18,9 +18,14 @@ _WIDTH = 10  # of what stands before each line
 
 
 def summary_lines(
-    config: TrainConfig, prepared: Prepared, trainer: Trainer, run_dir: Path, chosen: Sequence[Chosen]
+    config: TrainConfig,
+    prepared: Prepared,
+    trainer: Trainer,
+    run_dir: Path,
+    chosen: Sequence[Chosen],
+    recipe: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Lines for the log, aligned, given the numbers that the run has `chosen`."""
+    """Lines for the log, aligned, given the numbers that the run has `chosen` and the lines on its `recipe`."""
     lines = [
         ("corpus", _corpus(config, prepared)),
         ("", _held_out(prepared)),
@@ -29,6 +34,7 @@ def summary_lines(
         ("model", _model(config, trainer)),
         *_trained(config, trainer),
         ("device", _device(config, trainer)),
+        *(("" if i else "recipe", line) for i, line in enumerate(recipe)),
         ("plan", _plan(config, prepared)),
         ("", _schedule(config)),
         *_fine_tuning(config, chosen),
@@ -39,7 +45,8 @@ def summary_lines(
 
 
 def _auto(chosen: Sequence[Chosen]) -> Iterator[tuple[str, str]]:
-    """Three settings a line, each with its bounds."""
+    """Three settings a line, each with its bounds; those of recipe=auto have lines of their own."""
+    chosen = [one for one in chosen if not one.by_recipe]
     for start in range(0, len(chosen), 3):
         yield "" if start else "auto", ", ".join(map(str, chosen[start : start + 3]))
 

@@ -52,9 +52,10 @@ def run(config: DoctorConfig) -> None:
     prepared = prepare(training.data, progress=True, tokenizers=tokenizers, left_out=left_out_for(initial))
     opened = time.perf_counter()
     tune_cpu_memory()
-    plan = plan_run(training, prepared, device)
-    training = resolve_batch_size(plan.config, prepared, device, Ranks(StopRequest()), None)
-    report = examine(training, prepared, device, folder=folder, chosen=plan.chosen)
+    ranks = Ranks(StopRequest())
+    plan = plan_run(training, prepared, device, ranks)
+    training = resolve_batch_size(plan.config, prepared, device, ranks, None)
+    report = examine(training, prepared, device, folder=folder, chosen=plan.chosen, recipe=plan.recipe)
     report.figures["seconds"] = {"prepare": opened - start, "checks": time.perf_counter() - opened}
     _show(report, training, as_json=config.json)
     error = report.first_error()
@@ -69,6 +70,7 @@ def examine(
     *,
     folder: Path | None = None,
     chosen: Sequence[Chosen] = (),
+    recipe: Sequence[str] = (),
 ) -> CheckReport:
     """All checks. The updates come first: what the text leaves in memory would blur what they take.
 
@@ -79,8 +81,10 @@ def examine(
     names = ("text", "vocabulary", "training") if is_parallel else ("training",)
     *of_text, updates = (report.section(name) for name in names)
     LOGGER.info("trying the largest batch and a few updates on %s", device)
-    if chosen:
-        updates.ok("auto", ", ".join(map(str, chosen)))
+    for line in recipe:
+        updates.ok("recipe", line)
+    if numbers := [str(one) for one in chosen if not one.by_recipe]:
+        updates.ok("auto", ", ".join(numbers))
     check_training(config, prepared, device, updates, folder=folder)
     if not is_parallel:
         return report

@@ -2,9 +2,12 @@
 
 from transformer_cli.commands.prepare.keys import PrepareConfig
 from transformer_cli.config.data import DataConfig
+from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.listing import lines_of, listings
 from transformer_cli.data.prepare import prepare
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import choose_device
+from transformer_cli.training.auto_recipe import recipe_lines
 from transformer_cli.training.initialisation import initial_tokenizers, left_out_for, read_initial_model
 
 
@@ -25,4 +28,6 @@ def run(config: PrepareConfig) -> None:
     sizes += f", {len(prepared.test):,} test pairs" if prepared.test is not None else " pairs, no test set"
     for warning in prepared.warnings:
         LOGGER.warning("%s", warning)
+    for line in recipe_lines(config, epoch_of(config, prepared), choose_device(config.device).type):
+        LOGGER.info("%s", line)
     LOGGER.info("%s: %s, vocabulary of %s", config.data.title, sizes, f"{len(prepared.tokenizers.source):,}")
