@@ -27,8 +27,8 @@ from tests.support.forked import run
 
 # Eight updates in one epoch and a half, each of several micro-batches; dropout, saves that prune, an average.
 _WRITTEN = """
-    train name=run device=cpu seed=1 data=files data.clean=[] data.train=train data.dev=dev data.test=test
-    data.source_lang=en data.target_lang=xx data.max_length=20 data.tokenizer.vocab_size=25
+    train name=run device=cpu seed=1 data=files recipe=files data.clean=[] data.train=train data.dev=dev
+    data.test=test data.source_lang=en data.target_lang=xx data.max_length=20 data.tokenizer.vocab_size=25
     model.n_encoder_layers=1 model.n_decoder_layers=1 model.d_model=16 model.n_heads=2 model.d_ff=32 model.dropout=0.1
     norm=pre schedule=constant schedule.lr=0.01 schedule.warmup_steps=1 decode=greedy decode.max_extra_length=5
     train.tokens_per_update=40 train.max_tokens_per_microbatch=16 train.max_steps=8 train.log_every=1 train.eval_every=4
