@@ -71,6 +71,10 @@ TEXTS = {
     "iwslt14": Text("iwslt14_de_en_small", "de", "en", train="train_small", dev="valid", test="test"),
     "tatoeba_en_de": Text("tatoeba_en_de", "en", "de", dev="valid", test="test"),
     "tatoeba_en_fr": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test"),
+    "fr_1k": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test", n_pairs=1_000),
+    "fr_5k": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test", n_pairs=5_000),
+    "fr_20k": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test", n_pairs=20_000),
+    "de_5k": Text("tatoeba_en_de", "en", "de", dev="valid", test="test", n_pairs=5_000),
 }
 MULTI30K = "experiment=multi30k data.tokenizer.vocab_size=6000"
 SHORT = f"{MULTI30K} train.max_steps=600 schedule.warmup_steps=60 train.save_every=30"
@@ -133,6 +137,11 @@ ROWS = {
     "iwslt14_after_both_twice": Row("iwslt14", TED, begins_with="iwslt14_both_twice"),
     "tatoeba_en_de": Row("tatoeba_en_de", "experiment=tatoeba_en_de"),
     "tatoeba_en_fr": Row("tatoeba_en_fr", "experiment=tatoeba_en_fr"),
+    **{
+        f"{text}_recipe_{recipe}": Row(text, f"data=files recipe={recipe}")
+        for text in ("fr_1k", "fr_5k", "fr_20k", "de_5k")
+        for recipe in ("auto", "small", "files")
+    },
 }
 
 
