@@ -93,7 +93,8 @@ def test_more_steps_go_on_where_the_run_ended(trained: Path) -> None:
 
 @pytest.mark.slow
 def test_own_text_from_a_first_mistake_to_a_changed_corpus(tmp_path: Path) -> None:
-    own = ["train", "name=first", *SMALL[2:], "data=files", "data.source_lang=en", "data.target_lang=fr"]
+    own = ["train", "name=first", *SMALL[2:], "recipe=files"]  # a run of which can be prolonged
+    own += ["data=files", "data.source_lang=en", "data.target_lang=fr"]
     pairs = [f"{english}\t{french}\n" for english, french in read_builtin("demo_en_fr", "train")[:300]]
     (tmp_path / "own.tsv").write_text("".join(pairs), encoding="utf-8")
     assert "own.tvs" in refused(tfm(tmp_path, *own, "data.train=own.tvs"), 3)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from transformer_cli.config.data import TokenizerKind
 from transformer_cli.config.decode import LengthNormalization
 from transformer_cli.config.tasks import NLL
 from transformer_cli.config.train import Sharding, TrainConfig
@@ -27,13 +26,12 @@ class Point:
     epochs: float
     dropout: float
     rdrop: float = 3.0
-    subword_dropout: float = 0.0
     tokens_per_update: int = 2048
 
 
 POINTS = (
     Point("1,000 pairs", 14_000, epochs=100, dropout=0.3),
-    Point("5,000 pairs", 60_000, epochs=34, dropout=0.3),
+    Point("5,000 pairs", 60_000, epochs=50, dropout=0.3),
     Point("10,000 captions", 150_000, epochs=30, dropout=0.2),
     Point("29,000 captions", 500_000, epochs=20, dropout=0.2),
     Point("162,000 pairs", 1_750_000, epochs=7, dropout=0.1, rdrop=0.0, tokens_per_update=4096),
@@ -57,26 +55,26 @@ class Choice:
 
 def choices(config: TrainConfig, epoch: Epoch, device_type: str) -> list[Choice]:
     """All that the recipe would choose, also for keys that are not left open."""
-    if device_type == "cuda" and epoch.n_tokens >= MANY_TOKENS and _is_open(config, "schedule", "optimizer", "norm"):
+    if is_as_in_the_paper(config, epoch, device_type):
         return [*_as_in_the_paper(epoch), *_search(config)]
     n, nearest = epoch.n_tokens, nearest_point(epoch.n_tokens)
     rdrop = 0.0 if config.train.simcut else nearest.rdrop
     positions = "rotary" if config.model.key_width % 2 == 0 else "sinusoidal"
     dropout = round(between(n, "dropout"), 2)
-    subwords = nearest.subword_dropout if _samples_subwords(config) else 0.0
     tokens_per_update = max(config.data.max_length, min(nearest.tokens_per_update, n // FEWEST_PER_EPOCH))
-    regularization = {"model.dropout": dropout, "train.rdrop": rdrop, "data.subword_dropout": subwords}
     passes = "each batch passes twice" if rdrop else "R-Drop's time goes to more text"
     return [
         Choice(
-            {f"model.{key}": value for key, value in SMALL.items()}
-            | {"model.norm": "pre", "model.positions": positions},
-            f"model: 4 + 4 layers of width 128, pre-LN, {positions} positions, as in all runs that were measured",
+            {f"model.{key}": value for key, value in SMALL.items()},
+            "4 + 4 layers of width 128: those of all runs that were measured",
         ),
         Choice(
-            regularization,
-            f"dropout {dropout:g}, R-Drop {rdrop:g}, subword dropout {subwords:g}: as for {nearest.text}, the"
-            f" nearest of those texts; {passes}",
+            {"model.norm": "pre", "model.positions": positions},
+            f"pre-LN, {positions} positions: rotary ones are 2.6 BLEU above sinusoidal on 10,000 captions",
+        ),
+        Choice(
+            {"model.dropout": dropout, "train.rdrop": rdrop},
+            f"dropout {dropout:g}, R-Drop {rdrop:g}: as for {nearest.text}, the nearest measured text; {passes}",
         ),
         _rate(config),
         Choice(
@@ -88,6 +86,12 @@ def choices(config: TrainConfig, epoch: Epoch, device_type: str) -> list[Choice]
         ),
         *_search(config),
     ]
+
+
+def is_as_in_the_paper(config: TrainConfig, epoch: Epoch, device_type: str) -> bool:
+    """Whether the text is large enough for the paper's recipe, on a device for it, and the user sets nothing of it."""
+    is_large = device_type == "cuda" and epoch.n_tokens >= MANY_TOKENS
+    return is_large and _is_open(config, "schedule", "optimizer", "norm")
 
 
 def recipe_lines(config: TrainConfig, epoch: Epoch, device_type: str) -> list[str]:
@@ -130,13 +134,11 @@ def _as_in_the_paper(epoch: Epoch) -> list[Choice]:
     rate = {"optimizer.name": "adam", "optimizer.eps": 1e-9, "optimizer.weight_decay": 0.0}
     rate |= {"schedule.name": "noam", "schedule.factor": 1.0, "schedule.lr": None}
     return [
+        Choice(model, f"the paper's base model, for {epoch.n_tokens:,} target tokens on a GPU; not measured by us"),
+        Choice({"model.norm": "post", "model.positions": "sinusoidal"}, "post-LN, sinusoidal positions: the paper's"),
         Choice(
-            {**model, "model.norm": "post", "model.positions": "sinusoidal"},
-            f"model: the paper's base model, for {epoch.n_tokens:,} target tokens on a GPU; not measured by us",
-        ),
-        Choice(
-            {"model.dropout": 0.1, "train.rdrop": 0.0, "data.subword_dropout": 0.0},
-            "dropout 0.1, no R-Drop, no subword dropout: the paper's",
+            {"model.dropout": 0.1, "train.rdrop": 0.0},
+            "dropout 0.1, no R-Drop: the paper's",
         ),
         Choice(rate, "adam and schedule noam: the paper's"),
         Choice(
@@ -169,12 +171,6 @@ def _search(config: TrainConfig) -> list[Choice]:
         return []
     shown = ", ".join(map(str, LENGTH_PENALTIES))
     return [Choice({"train.length_penalties": LENGTH_PENALTIES}, f"length penalty: the best of {shown} on dev")]
-
-
-def _samples_subwords(config: TrainConfig) -> bool:
-    """Whether the vocabulary is one that tfm trains, and has subwords."""
-    tokenizer = config.data.tokenizer
-    return tokenizer.model is None and tokenizer.kind is not TokenizerKind.word
 
 
 def _is_open(config: TrainConfig, *names: str) -> bool:

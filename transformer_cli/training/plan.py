@@ -15,7 +15,7 @@ from transformer_cli.config.tasks import Task
 from transformer_cli.config.train import TrainConfig, TrainSettings
 from transformer_cli.data.feed import Epoch, epoch_of
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.training.auto_recipe import choices, epochs_of, recipe_lines
+from transformer_cli.training.auto_recipe import choices, epochs_of, is_as_in_the_paper, recipe_lines
 from transformer_cli.training.budget import Pace, fit_budget, measured_pace
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import Config, with_values
@@ -79,7 +79,8 @@ def planned(
     A value that the user gives stays, and the others follow from it. train.max_steps=auto stays where
     train.max_epochs says how long the run is: `limited` gives its number. `pace` measures for train.budget.
     """
-    budget, task, by_recipe = GPU if device_type == "cuda" else CPU_BUDGET, config.data.trained, set(config.left_open)
+    budget, task = GPU if device_type == "cuda" else CPU_BUDGET, config.data.trained
+    by_recipe, is_large = set(config.left_open), is_as_in_the_paper(config, epoch, device_type)
     config, chosen = _by_recipe(config, epoch, device_type)
 
     def choose(key: str, value: float, bounds: object) -> Config:
@@ -94,7 +95,7 @@ def planned(
             fit = fit_budget(config, per_epoch, pace, may_drop_rdrop="train.rdrop" in by_recipe)
             config = with_values(config, {key: value for key, (value, _) in fit.items()})
             chosen += [Chosen(key, value, why) for key, (value, why) in fit.items()]
-        elif "train.max_steps" in by_recipe:
+        elif "train.max_steps" in by_recipe and not is_large:
             epochs = epochs_of(epoch.n_tokens)
             config = choose("train.max_steps", math.ceil(epochs * per_epoch), f"{epochs:.3g} epochs, by recipe=auto")
         else:
