@@ -10,6 +10,8 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import values_that_affect
 from transformer_cli.config.options import options_that_affect
+from transformer_cli.data.cleaning.base import chosen_filters
+from transformer_cli.data.cleaning.filters import VERSION as FILTERS_VERSION
 from transformer_cli.data.corpus import input_files, load_text, text_sha256
 from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.lines import open_text
@@ -56,6 +58,9 @@ def cache_key(
         options["tokenizer"].pop(name, None)
     if not config.is_swapped:
         options.pop("languages", None)  # without effect unless the sides are swapped
+    options.pop("clean", None)
+    if config.filters:
+        options["clean"] = [FILTERS_VERSION, chosen_filters(config.filters)]
     options.pop("options", None)
     if config.reader is not None:
         options["reader"] = [config.reader, reader_of(config).version]

@@ -113,13 +113,12 @@ def cleaned(text: SpooledText, config: DataConfig, spool: Path) -> tuple[Spooled
     chosen = chosen_filters(config.filters)
     kinds = [FilterReport(name, FILTERS[name].what, FILTERS[name].repair, limit) for name, limit in chosen.items()]
     report = FilteringReport(n_read=sum(text.sizes), filters=kinds)
-    forced = set(config.filters)  # those that are named, not by auto
     entries = list(text.tags) or [""] * len(text.corpora)
     trained: dict[str, dict[str, Filter]] = {}
     for entry in dict.fromkeys(entries):
         same = [n for n, its in enumerate(entries) if its == entry]
         sample = _sample([text.corpora[n] for n in same], sum(text.sizes[n] for n in same), config)
-        trained[entry] = _learn(sample, chosen, _languages(entry, config), report, forced)
+        trained[entry] = _learn(sample, chosen, _languages(entry, config), report, config)
     done: list[_Read] = []
     for number, ((corpus, files), entry) in enumerate(zip(text.corpora, entries, strict=True)):
         pairs = checked_pairs(corpus, files)
@@ -143,22 +142,26 @@ def held_out_by_hash(config: DataConfig) -> Callable[[str], bool]:
 
 
 def _learn(
-    text: PairTexts, chosen: dict[str, float | None], languages: Languages, report: FilteringReport, forced: set[str]
+    text: PairTexts, chosen: dict[str, float | None], languages: Languages, report: FilteringReport, config: DataConfig
 ) -> dict[str, Filter]:
     """The filters, each trained on a sample that those before it have cleaned.
 
     One of auto that would drop most of it is left out: the text is not what the filter takes it for.
     """
     trained: dict[str, Filter] = {}
+    named = {entry.partition(":")[0] for entry in config.filters}
+    is_held_out = held_out_by_hash(config)
     for its_report, (name, threshold) in zip(report.filters, chosen.items(), strict=True):
         one = FILTERS[name](languages, threshold)
         one.learn(text)
         after, verdict = apply(one, text)
         share = float(verdict.dropped.mean()) if len(text) else 0.0
-        if share > _TOO_MANY and not any(entry.partition(":")[0] == name for entry in forced):
+        if share > _TOO_MANY and name not in named:
             its_report.left_out = share
             one = Unapplied(languages, threshold)
             after = text
+        elif verdict.repaired:  # which may have another source now
+            after = after.pick(np.array([not is_held_out(source) for source in after.sources], np.bool_))
         trained[name], text = one, after
     return trained
 

@@ -18,8 +18,11 @@ from transformer_cli.data.cleaning.filters import numbers, urls  # isort: split
 
 from transformer_cli.data.cleaning.filters import word_alignment
 
+VERSION = 1  # to be raised when the same filters would keep other pairs, or auto has other ones
+
 __all__ = [
     "FILTERS",
+    "VERSION",
     "boilerplate",
     "copies",
     "empty",

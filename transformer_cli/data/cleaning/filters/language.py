@@ -11,11 +11,11 @@ from transformer_cli.languages import iso_639_1
 _CLEARLY = 0.3  # nats a trigram: a line is in the language of the other side
 _EVIDENCE = 4.0  # nats of the whole line
 _UNUSUAL = 1.5  # standard deviations below the median of the lines of one length: only those are identified
-_LETTERS = 15  # in a line that is identified: fewer are a name as often as a sentence
+_LETTERS = 15  # in a line that is judged: fewer are a name as often as a sentence
 _LONGEST = 300  # characters of a line that are read
 # Languages that the identification takes for each other in short lines.
 _ALIKE = (
-    {"no", "nb", "nn", "da", "sv"},
+    {"no", "nn", "da", "sv"},
     {"hr", "bs", "sr", "sl", "mk", "bg"},
     {"cs", "sk"},
     {"id", "ms", "jv"},
@@ -26,7 +26,7 @@ _ALIKE = (
     {"zh", "ja"},
     {"nl", "af"},
     {"de", "lb"},
-    {"it", "co", "la"},
+    {"it", "la"},
     {"az", "tr"},
     {"kk", "ky"},
     {"xh", "zu"},
@@ -57,8 +57,8 @@ class Language(Filter):
         sources, targets = self._sides.scores(text)
         found = np.zeros(len(text), np.bool_)
         if self._sides.are_apart:
-            found |= (sources.odds < -_CLEARLY) & (sources.evidence < -_EVIDENCE)
-            found |= (targets.odds > _CLEARLY) & (targets.evidence > _EVIDENCE)
+            found |= (sources.odds < -_CLEARLY) & (sources.evidence < -_EVIDENCE) & (sources.n >= _LETTERS)
+            found |= (targets.odds > _CLEARLY) & (targets.evidence > _EVIDENCE) & (targets.n >= _LETTERS)
         for lines, scores, usual, own in zip(
             (text.sources, text.targets), (sources, targets), self._usual, self._own, strict=True
         ):

@@ -32,6 +32,8 @@ class LengthRatio(Filter):
     def apply(self, text: PairTexts) -> Verdict:
         ratios, classes = _ratios(text)
         found = np.zeros(len(text), np.bool_)
+        if self._middle:
+            classes = np.clip(classes, min(self._middle), max(self._middle))
         assert self.limit is not None
         for one, (middle, spread) in self._middle.items():
             found |= (classes == one) & (np.abs(ratios - middle) > self.limit * max(spread, 0.05))

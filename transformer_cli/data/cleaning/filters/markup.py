@@ -70,5 +70,6 @@ def _plain(side: str) -> str:
 
 
 def _is_code(side: str) -> bool:
+    side = _TAG.sub("", side)
     n_symbols = len(_SYMBOLS.findall(side))
     return n_symbols >= 5 and n_symbols > _MANY_SYMBOLS * len(side.replace(" ", ""))

@@ -15,7 +15,10 @@ from transformer_cli.data.cleaning.lexicon import Ints, Lexicon, Words
 
 _FEW = 300  # pairs of a class of length, fewer of which say nothing of their scores
 _EVERY = 33  # pairs of which one is made unrelated
-_BINS = 20  # of unrelated scores, up to whose median all are taken for unrelated
+# Of the scores of unrelated lines. Up to their median, all are taken for unrelated; what is above is judged by bins.
+_QUANTILES = [*(0.5 + 0.05 * number for number in range(10)), 0.97, 0.985, 0.995]
+_BY_CHANCE = 2  # pairs of those expected, by which few are more or less
+_TOGETHER = 3  # bins: fewer have too few pairs
 _SEEN = 0.9  # of the pairs of a class that must be one or the other: translations by their scores, or unrelated
 _MOST_UNRELATED = 0.4  # of the pairs of a class: with more, the scores say nothing
 _MAX_LAG = 3  # lines by which a block may be shifted
@@ -36,7 +39,7 @@ class WordAlignment(Filter):
 
     what = "that are unrelated by their words"
     repair = "paired again, in blocks in which one side was shifted by a few lines"
-    threshold, low, high = 0.5, 0.05, 1.0
+    threshold, low, high = 0.65, 0.05, 1.0
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:
@@ -120,17 +123,18 @@ def _classes(sources: Words, targets: Words) -> Ints:
 
 def _limits(scores: Floats, unrelated: Floats, probability: float) -> _Limits | None:
     """The limits of a class of pairs with these scores, by those of unrelated lines; None where they are not apart."""
-    edges = np.quantile(unrelated, np.linspace(0, 1, _BINS + 1))
-    middle = edges[_BINS // 2]
+    edges = np.quantile(unrelated, _QUANTILES)
+    middle = edges[0]
     share = float((scores <= middle).mean()) / max(float((unrelated <= middle).mean()), 0.5)
-    is_related = float((scores > edges[_BINS * 19 // 20]).mean())
+    is_related = float((scores > np.quantile(unrelated, 0.95)).mean())
     if share > _MOST_UNRELATED or is_related + share < _SEEN:
         return None
     limit = middle
-    for low, high in zip(edges[_BINS // 2 : -1], edges[_BINS // 2 + 1 :], strict=True):
-        n_here = float(((scores > low) & (scores <= high)).mean())
-        expected = share * float(((unrelated > low) & (unrelated <= high)).mean())
-        if expected < probability * n_here:
+    for place, high in enumerate(edges[1:], start=1):
+        low = edges[max(0, place - _TOGETHER)]
+        n_here = int(((scores > low) & (scores <= high)).sum())
+        expected = share * len(scores) * float(((unrelated > low) & (unrelated <= high)).mean())
+        if expected + min(expected, _BY_CHANCE) < probability * n_here:
             break
         limit = high
     return _Limits(float(limit), float(np.quantile(unrelated, 0.995)))
