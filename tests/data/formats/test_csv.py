@@ -46,7 +46,7 @@ def flattened(pairs: Pairs) -> Pairs:
 
 
 @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("mark", ["", "\ufeff", "sep"])
 def test_what_csv_writes_is_read_as_it_was(folder: Folder, delimiter: str, quoting: int, mark: str) -> None:
     rows = drawn(1)
@@ -101,6 +101,7 @@ def test_a_quote_that_never_ends_is_named_by_the_line_where_it_opens(folder: Fol
         ),
         ('"three" four,trois\n', r"a\.csv: line 3: quotes that do not fit .*\. Double the quotes in a field, or drop"),
         ("alone\n", r"a\.csv: line 3: 1 columns, but the first row has 2: 'alone'\."),
+        ("three\rtrois,x\n", r"a\.csv: line 3: a \\r that ends no line\. Convert the ends of lines, as `tr "),
         (b"\xff,trois\n", r"a\.csv:3: byte 0xff at column 1 is not UTF-8; it looks like Latin-1.*data\.on_bad=skip"),
     ],
 )
@@ -120,6 +121,7 @@ def test_a_row_that_does_not_fit_is_refused_by_its_line_or_left_out(
     [
         (b"", r"a\.csv: is empty"),
         ("en,fr\n1,2\n".encode("utf-16"), r"a\.csv: is UTF-16LE, not UTF-8\. Convert it with `iconv"),
+        (b"My export\n\nen,fr\none,un\n", r"a\.csv: line 3: 2 columns, but the first row has 1: .* before the table"),
         (b"One sentence.\nAnother one.\n", r"a\.csv: has 1 column \('One sentence\.'\), and a pair needs two"),
     ],
 )
@@ -130,3 +132,27 @@ def test_a_file_that_is_no_table_is_refused(folder: Folder, content: bytes, mess
 
 def test_a_header_alone_is_no_pair(folder: Folder) -> None:
     assert folder.pairs(folder.write("a.csv", "en,fr\n")) == []
+
+
+def test_a_column_of_numbers_is_no_text(folder: Folder) -> None:
+    """Two tables of an id and a text, one for each side, are not taken for pairs of numbers and texts."""
+    for name in ("en.csv", "fr.csv"):
+        folder.write(name, "id,text\n" + "".join(f"{n},This is {n}.\n" for n in range(30)))
+    with pytest.raises(DataError, match=r"en\.csv: column 0 of its two holds numbers \('0' \| '1' .*\), not texts"):
+        folder.pairs(["en.csv", "fr.csv"])
+
+
+def test_a_first_row_of_other_words_is_pointed_at(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    rows = "".join(f"This is {n}.,C'est {n}.\n" for n in range(30))
+    assert len(folder.pairs(folder.write("a.csv", f"question,reply\n{rows}"))) == 31
+    assert "a.csv: the first row is read as a pair: 'question' | 'reply'. If it is a header, set data.header=true" in (
+        caplog.text
+    )
+    assert len(folder.pairs("a.csv", header=True)) == 30
+    assert "read as a pair" not in caplog.records[-1].message
+
+
+def test_names_with_the_language_in_them_are_a_header(folder: Folder) -> None:
+    rows = "un,one\n" * 9
+    for header in ("text_fr,text_en", "french_text,english_text", "fra,eng", "fr-FR,en-GB"):
+        assert folder.pairs(folder.write("a.csv", f"{header}\n{rows}")) == [("one", "un")] * 9, header

@@ -6,6 +6,11 @@ from transformer_cli.commands.prepare.keys import PrepareConfig
 
 
 def _run(config: PrepareConfig) -> None:
+    if config.listing:
+        from transformer_cli.commands.prepare.listing import print_listings
+
+        print_listings(config)
+        return
     from transformer_cli.commands.prepare.run import run
 
     run(config)

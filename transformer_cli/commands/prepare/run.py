@@ -1,9 +1,7 @@
 """`tfm prepare`: text → cleaned, tokenized, encoded corpus on disk."""
 
 from transformer_cli.commands.prepare.keys import PrepareConfig
-from transformer_cli.config.data import DataConfig
 from transformer_cli.data.feed import epoch_of
-from transformer_cli.data.listing import lines_of, listings
 from transformer_cli.data.prepare import prepare
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -12,15 +10,7 @@ from transformer_cli.training.initialisation import initial_tokenizers, left_out
 
 
 def run(config: PrepareConfig) -> None:
-    """Download, verify, clean, train the tokenizer and encode; do nothing that is already done.
-
-    With `listing`, print what is in files instead.
-    """
-    if config.listing:
-        for one in listings(config.listing, DataConfig(name="files")):
-            for line in lines_of(one):
-                print(line)
-        return
+    """Download, verify, clean, train the tokenizer and encode; do nothing that is already done."""
     start = read_initial_model(config)
     tokenizers = initial_tokenizers(config, start)
     prepared = prepare(config.data, progress=True, tokenizers=tokenizers, left_out=left_out_for(start))

@@ -13,7 +13,7 @@ from transformer_cli.errors import DataError, quoted
 
 _MOST = 0.9  # of the first rows that must have as many fields as each other
 _FIRST_LINES = 100
-_DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas"}
+_DELIMITERS = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "bars"}  # the first of equally good ones
 _SKIP = "or drop such rows with data.on_bad=skip"
 _SEP = "sep="  # the first line of files that Excel writes, or is to read
 
@@ -103,8 +103,10 @@ def _parsed(lines: _NumberedLines, delimiter: str, name: str, *, is_quoted: bool
         except csv.Error as error:
             if _is_endless(error):
                 raise _endless(name, first, lines.n) from None
-            what = f"quotes that do not fit ({error})"
-            yield Fault(_place(first, lines.n), what, f"Double the quotes in a field, {_SKIP}")
+            what, remedy = f"quotes that do not fit ({error})", f"Double the quotes in a field, {_SKIP}"
+            if "new-line character" in str(error):
+                what, remedy = r"a \r that ends no line", r"Convert the ends of lines, as `tr '\r' '\n'` does"
+            yield Fault(_place(first, lines.n), what, remedy)
             continue
         if row is None:
             return
@@ -116,7 +118,9 @@ def _parsed(lines: _NumberedLines, delimiter: str, name: str, *, is_quoted: bool
             yield Fault(
                 _place(first, lines.n),
                 f"{len(row)} columns, but the first row has {n_columns}: {quoted(delimiter.join(row))}",
-                f"Put fields with {_DELIMITERS[delimiter]} in quotes, {_SKIP}",
+                f"Put fields with {_DELIMITERS[delimiter]} in quotes, {_SKIP}"
+                if n_columns > 1
+                else "Remove what stands before the table",
             )
         else:
             n_columns = len(row)

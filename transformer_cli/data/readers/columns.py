@@ -240,10 +240,11 @@ def _check_columns(rows: Sequence[Sequence[str]], lines: Lines, layout: _Layout,
     if n_columns < 2 and lines.is_decoded:
         raise DataError(f"{has}, and a pair needs two. Name another file, or two text files")
     if names is not None and (n_columns > 2 or lines.columns is not None):
+        first_two: Sequence[int | str] = [0, 1] if any(name.isdecimal() for name in names[:2]) else names[:2]
         what = "label and text" if config.trained.labels_lines else "source and target"
         raise DataError(
             f"{lines.name}: none of its columns are called as {_wanted_names(config)}: {shown_names(names)}. Say which"
-            f" hold {what}, by name or counted from 0, as in {columns_setting(names[:2])} for the first two"
+            f" hold {what}, by name or counted from 0, as in {columns_setting(first_two)} for the first two"
         )
     if n_columns > 2:
         raise DataError(

@@ -1,0 +1,11 @@
+"""`tfm prepare --list`: what is in files, on standard output."""
+
+from transformer_cli.commands.prepare.keys import PrepareConfig
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.listing import lines_of, listings
+
+
+def print_listings(config: PrepareConfig) -> None:
+    for listing in listings(config.listing, DataConfig()):
+        for line in lines_of(listing):
+            print(line)
