@@ -5,7 +5,7 @@ from typing import Any
 
 
 def missing_languages(config: Any) -> Mapping[str, str]:
-    """Those that the files of data.train name. Raises ConfigError, DataError."""
+    """The languages that the files of data.train name. Raises ConfigError, DataError."""
     from transformer_cli.data.readers.languages_found import languages_found
 
     return languages_found(config)

@@ -1,4 +1,4 @@
-"""What is in files of a corpus: format, languages, rows and samples, and how to train on them."""
+"""Lists the contents of files: format, languages, rows and samples, and how to train on them."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class Listing:
 
 
 def listings(names: Sequence[str], config: DataConfig) -> Iterator[Listing]:
-    """What is in each of these files, archives and folders; of two files of a pair, both together. Raises DataError."""
+    """List each of these files, archives and folders; two files of a pair together. Raises DataError."""
     if len(names) == 2 and all(map(_language_of_file, names)):
         yield _pair(list(names), config)
         return

@@ -98,6 +98,8 @@ def shards_of(name: str, config: DataConfig, *, key: str, is_listed: bool = Fals
     DataError for a folder without such files, or with several splits, unless it is to be listed, where there are none.
     """
     path = folder(config) / name
+    if not name:
+        return None
     if path.is_dir():
         return _of_folder(path, key=key, is_listed=is_listed)
     if not path.parent.is_dir():
@@ -127,7 +129,7 @@ def _splits_in(path: Path) -> list[str]:
 
 
 def listed_folder(name: str) -> list[str]:
-    """What is in a folder: the splits of a dataset, else its files, with their formats."""
+    """List the splits of the dataset in a folder, else its files, with their formats."""
     path = Path(name)
     if splits := _splits_in(path):
         return [f"{path / split}: a split of a dataset" for split in splits]

@@ -47,7 +47,7 @@ class Files(Reader):
         if config.trained.reader != "files":
             of_task: list[Corpus] = READERS[config.trained.reader](config).group(names, key=key)
             return of_task
-        listed = file_names(names, key=key, task=config.trained)
+        listed = [names] if isinstance(names, str) else file_names(names, key=key, task=config.trained)
         found = [file for name in listed for file in members_of(name, config, key=key) or [name]]
         tables, parallel = Columns(config), Parallel(config)
 
