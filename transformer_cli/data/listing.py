@@ -11,10 +11,10 @@ from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.overrides import as_list
 from transformer_cli.data.column_names import language_columns, role_columns
 from transformer_cli.data.corpus_files import CorpusFile, find_file, read_files
-from transformer_cli.data.formats.base import HEAD_BYTES, N_SAMPLES, Contents, contents_of
+from transformer_cli.data.formats.base import HEAD_BYTES, N_SAMPLES, Contents, contents_of_rows
 from transformer_cli.data.lines import no_corpus, shown
 from transformer_cli.data.readers.columns import Columns
-from transformer_cli.data.readers.containers import corpora_in, is_archive, listed_folder, shards_of
+from transformer_cli.data.readers.containers import corpora_in, listed_folder, names_archive, shards_of
 from transformer_cli.data.readers.parallel import file_language
 from transformer_cli.data.readers.table_files import format_by_content
 from transformer_cli.data.registry import FORMATS
@@ -46,7 +46,7 @@ def listings(names: Sequence[str], config: DataConfig) -> Iterator[Listing]:
         yield _listing(name, config)
 
 
-def lines_of(listing: Listing) -> Iterator[str]:
+def listing_lines(listing: Listing) -> Iterator[str]:
     """The listing as text."""
     contents = listing.contents
     title = " and ".join(map(shown, listing.names))
@@ -89,7 +89,7 @@ def command_of(listing: Listing) -> str:
 
 
 def _listing(name: str, config: DataConfig) -> Listing:
-    if is_archive(name):
+    if names_archive(name):
         return _archive(name, config)
     if (shards := shards_of(name, config, key="--list", is_listed=True)) is not None:
         return (
@@ -141,7 +141,7 @@ def _tabs(name: str, file: CorpusFile, config: DataConfig) -> Listing:
     with TemporaryDirectory() as spool:
         skipping = replace(config, on_bad=OnBad.skip)
         [lines] = read_files([file], Path(spool), skipping).values()
-        contents = contents_of(Columns(skipping).rows(lines))
+        contents = contents_of_rows(Columns(skipping).rows(lines))
     _note_bad(contents, list(lines.bad.values()))
     return Listing([name], "a table with tabs", contents, language_columns(list(contents.columns)))
 

@@ -2,10 +2,10 @@
 
 from transformer_cli.commands.prepare.keys import PrepareConfig
 from transformer_cli.config.data import DataConfig
-from transformer_cli.data.listing import lines_of, listings
+from transformer_cli.data.listing import listing_lines, listings
 
 
 def print_listings(config: PrepareConfig) -> None:
     for listing in listings(config.listing, DataConfig()):
-        for line in lines_of(listing):
+        for line in listing_lines(listing):
             print(line)

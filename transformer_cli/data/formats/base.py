@@ -70,7 +70,7 @@ class Contents:
             self.notes.append(f"{fault.place}: {fault.what}")
 
 
-def contents_of(rows: Iterable[Sequence[str] | Fault]) -> Contents:
+def contents_of_rows(rows: Iterable[Sequence[str] | Fault]) -> Contents:
     """The contents of a table whose first row may be a header; columns without one are called by their numbers."""
     found, names, counts = Contents(), list[str](), list[int]()
     for row in rows:

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.data.column_names import looks_like_header
-from transformer_cli.data.formats.base import HEAD_BYTES, Contents, Fault, FileFormat, SourceFile, Table, contents_of
+from transformer_cli.data.formats.base import (
+    HEAD_BYTES,
+    Contents,
+    Fault,
+    FileFormat,
+    SourceFile,
+    Table,
+    contents_of_rows,
+)
 from transformer_cli.data.lines import SKIP_HINT, each_line
 from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import DataError, quoted
@@ -56,7 +64,7 @@ class Csv(FileFormat):
         return row if looks_like_header(row) else [str(index) for index in range(len(row))]
 
     def contents(self, file: SourceFile) -> Contents:
-        return contents_of(self._rows(file, skip_bad=True))
+        return contents_of_rows(self._rows(file, skip_bad=True))
 
     def _rows(self, file: SourceFile, *, skip_bad: bool, is_quoted: bool = True) -> Iterator[Sequence[str] | Fault]:
         with file.open() as stream:

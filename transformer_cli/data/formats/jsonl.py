@@ -28,7 +28,7 @@ _OPENING, _BETWEEN = re.compile(r"\s*\[\s*"), re.compile(r"[\s,]*")
 _Record = dict[str, Any]  # flat: a value by the name of its column
 
 
-class JsonLines(FileFormat):
+class JsonObjects(FileFormat):
     what = "a file of JSON lines (JSONL)"
     endings = (".jsonl", ".ndjson", ".json")
 
@@ -80,7 +80,7 @@ class JsonLines(FileFormat):
         return found
 
 
-FORMATS.register("jsonl")(JsonLines())
+FORMATS.register("jsonl")(JsonObjects())
 
 
 def _records(file: SourceFile, *, skip_bad: bool) -> Iterator[tuple[str, _Record] | Fault]:

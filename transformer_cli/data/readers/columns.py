@@ -112,8 +112,6 @@ class Columns(Reader):
 
     def _layout(self, lines: Lines) -> _Layout:
         """Raises DataError for names that no column has."""
-        if lines.columns == (self.config.source_lang, self.config.target_lang) and not self.config.columns:
-            return _Layout([0, 1])  # a file of several languages, in the direction of the corpus
         if lines.columns is not None:
             return _layout_of(list(lines.columns), None, self.config, lines.name)
         row = next(self._rows(replace(lines, skip_bad=True, bad=dict(lines.bad))), (0, ""))[1].split("\t")

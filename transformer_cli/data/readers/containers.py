@@ -24,7 +24,7 @@ def members_of(name: str, config: DataConfig, *, key: str) -> list[str] | None:
 
     Raises DataError where the archive holds several corpora, or none.
     """
-    if not is_archive(name):
+    if not names_archive(name):
         return None
     file = next((file for file in candidates(name, config) if file.path.is_file()), None)
     if file is None:
@@ -44,7 +44,7 @@ def members_of(name: str, config: DataConfig, *, key: str) -> list[str] | None:
     raise DataError(f"{shown(file.path)}: holds {len(corpora)} corpora: {listed}. Name one, as {key}=[{first}]")
 
 
-def is_archive(name: str) -> bool:
+def names_archive(name: str) -> bool:
     """Whether a name is that of an archive, and of no member."""
     return "::" not in name and name.lower().endswith(archive.SUFFIXES)
 
@@ -138,7 +138,7 @@ def listed_folder(name: str) -> list[str]:
 
 
 def _kind_of(name: str) -> str:
-    if is_archive(name):
+    if names_archive(name):
         return "an archive"
     if is_tsv(name):
         return "a table with tabs"

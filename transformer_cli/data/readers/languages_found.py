@@ -10,7 +10,7 @@ from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.column_names import columns_setting, language_columns, looks_like_header, shown_names
 from transformer_cli.data.corpus_files import CorpusFile
 from transformer_cli.data.formats.base import HEAD_BYTES
-from transformer_cli.data.readers.containers import corpora_in, is_archive, shards_of
+from transformer_cli.data.readers.containers import corpora_in, names_archive, shards_of
 from transformer_cli.data.readers.parallel import file_language
 from transformer_cli.data.readers.table_files import table_files
 from transformer_cli.data.registry import FORMATS
@@ -53,7 +53,7 @@ def languages_found(config: DictConfig) -> Mapping[str, str]:
 
 
 def _languages_of(names: Sequence[str], config: DataConfig) -> list[str]:
-    if is_archive(names[0]) and len(corpora := corpora_in(names[0], config)) == 1:
+    if names_archive(names[0]) and len(corpora := corpora_in(names[0], config)) == 1:
         names = [f"{names[0]}::{member}" for member in corpora[0]]
     key = "data.train"
     files = table_files(names[0], config, key=key, is_alone=len(names) == 1) or shards_of(names[0], config, key=key)
