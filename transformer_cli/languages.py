@@ -18,7 +18,7 @@ be bel: Belarusian
 bg bul: Bulgarian
 bn ben: Bengali
 bo bod tib: Tibetan
-br: Breton
+br bre: Breton
 bs bos: Bosnian
 ca cat: Catalan
 cs ces cze: Czech
@@ -37,35 +37,35 @@ fi fin: Finnish
 fo fao: Faroese
 fr fra fre: French
 ga gle: Irish
-gd: Scottish Gaelic
+gd gla: Scottish Gaelic
 gl glg: Galician
 gu guj: Gujarati
-ha: Hausa
+ha hau: Hausa
 he heb iw: Hebrew
 hi hin: Hindi
 hr hrv: Croatian
 hu hun: Hungarian
 hy hye arm: Armenian
 id ind in: Indonesian
-ig: Igbo
+ig ibo: Igbo
 is isl ice: Icelandic
 it ita: Italian
 ja jpn jp: Japanese
-jv jw: Javanese
+jv jav jw: Javanese
 ka kat geo: Georgian
 kk kaz: Kazakh
 km khm: Khmer
 kn kan: Kannada
 ko kor kr: Korean
-ku: Kurdish
-ky: Kyrgyz
-la: Latin
+ku kur: Kurdish
+ky kir: Kyrgyz
+la lat: Latin
 lb ltz: Luxembourgish
 lo lao: Lao
 lt lit: Lithuanian
 lv lav: Latvian
-mg: Malagasy
-mi: Maori
+mg mlg: Malagasy
+mi mri mao: Maori
 mk mkd mac: Macedonian
 ml mal: Malayalam
 mn mon: Mongolian
@@ -78,43 +78,43 @@ ne nep: Nepali
 nl nld dut: Dutch
 nn nno: Norwegian Nynorsk
 no nor: Norwegian
-oc: Occitan
+oc oci: Occitan
 pa pan: Punjabi
 pl pol: Polish
 ps pus: Pashto
 pt por: Portuguese
 ro ron rum: Romanian
 ru rus: Russian
-sa: Sanskrit
-sd: Sindhi
+sa san: Sanskrit
+sd snd: Sindhi
 se sme: Northern Sami
 si sin: Sinhala
 sk slk slo: Slovak
 sl slv: Slovenian
-so: Somali
+so som: Somali
 sq sqi alb: Albanian
 sr srp: Serbian
 sv swe: Swedish
 sw swa: Swahili
 ta tam: Tamil
 te tel: Telugu
-tg: Tajik
+tg tgk: Tajik
 th tha: Thai
-ti: Tigrinya
-tk: Turkmen
+ti tir: Tigrinya
+tk tuk: Turkmen
 tl tgl fil: Tagalog
 tr tur: Turkish
-tt: Tatar
-ug: Uyghur
+tt tat: Tatar
+ug uig: Uyghur
 uk ukr: Ukrainian
 ur urd: Urdu
 uz uzb: Uzbek
 vi vie: Vietnamese
-xh: Xhosa
+xh xho: Xhosa
 yi yid ji: Yiddish
-yo: Yoruba
+yo yor: Yoruba
 zh zho chi cmn cn: Chinese
-zu: Zulu
+zu zul: Zulu
 """
 _ROWS = [(codes.split(), name) for codes, name in (row.split(": ") for row in _TABLE.strip().split("\n"))]
 NAMES = {codes[0]: name for codes, name in _ROWS}

@@ -123,9 +123,10 @@ def _answer(ids: Sequence[str]) -> dict[str, Any]:
 def _obtained(name: str, entry: Mapping[str, Any], version: str) -> NamedCorpus:
     """The corpus with its files, which are downloaded if they are not in mtdata's cache."""
     form, files = str(entry["form"]), entry["files"]
-    is_readable = any(one in form for one in ("tsv", "txt", "raw", "tmx", "sgm"))
-    if len(entry["languages"]) != 2 or not is_readable or form.endswith(_UNREAD):
-        what = f"as {form}" if len(entry["languages"]) == 2 else "in one language"
+    packed = next((Path(file["path"]).suffix for file in files if file["path"].endswith(_UNREAD)), "")
+    is_readable = any(one in form for one in ("tsv", "txt", "raw", "tmx", "sgm")) and not packed
+    if len(entry["languages"]) != 2 or not is_readable:
+        what = f"as {form.removesuffix(packed)}{packed}" if len(entry["languages"]) == 2 else "in one language"
         raise ConfigError(
             f"data.mtdata: {name} is text {what}, which is not read by name. Fetch it with `mtdata get`, and name its"
             " files in data.train"
