@@ -118,3 +118,23 @@ def test_what_cannot_be_read_leaves_nothing(
     assert main(["prepare", "data=files", "data.train=memory.tmx", *languages]) == 3
     assert message in capsys.readouterr().err
     assert [path.name for path in Path("data/files").iterdir() if not path.name.endswith(".lock")] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"),
+    [
+        ("memory.tmx", "data.source_lang=de-DE data.target_lang=en-US"),
+        ("text.sdlxliff", "data.source_lang=en data.target_lang=de"),
+        ("messages.po", "data.source_lang=LANGUAGE data.target_lang=de"),
+    ],
+)
+def test_a_list_of_contents_names_the_languages_that_the_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, languages: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(FILES[name], encoding="utf-8")
+    assert main(["prepare", "--list", name]) == 0
+    printed = capsys.readouterr().out
+    assert f"{name}: a " in printed
+    assert ", 300 units\n" in printed
+    assert f"Train on it with: tfm train data=files {languages} data.train={name}\n" in printed

@@ -132,7 +132,7 @@ def test_contents_count_what_is_left_out() -> None:
     found = contents(
         "xliff", first(*units, unit("four", "vier", 'state="new"'), unit("five", "five", "", 'translate="no"'))
     )
-    assert (found.columns, found.n_rows, found.samples) == ({"en-US": 1, "de-DE": 1}, 5, [("one", "eins")])
+    assert (found.columns, found.n_rows, found.samples) == ({"en-US": 1, "de-DE": 1}, 5, [["one", "eins"]])
     assert found.notes == ["Left out: 2 untranslated, 1 new, 1 not to be translated."]
 
 

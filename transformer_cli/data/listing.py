@@ -54,7 +54,7 @@ def listing_lines(listing: Listing) -> Iterator[str]:
         yield f"{title}: {listing.what}"
         yield from (f"  {choice}" for choice in listing.choices)
         return
-    unit = "units" if contents.columns and listing.what.startswith("a translation memory") else "rows"
+    unit = "units" if contents.columns and contents.is_bilingual else "rows"
     yield f"{title}: {listing.what}, {contents.n_rows:,} {unit}"
     width = max([6, *(len(name) for name in contents.columns)])
     yield f"  {'column':{width}}  texts"
@@ -81,8 +81,11 @@ def command_of(listing: Listing) -> str:
         return f"tfm train data=labels {train}"
     languages = list(listing.languages)[:2]
     source, target = languages if len(languages) == 2 else (_PLACEHOLDER, _PLACEHOLDER)
+    if listing.contents.is_bilingual and len(languages) < 2:  # one that the file does not name
+        at = {index: language for language, index in listing.languages.items()}
+        source, target = (at.get(side, _PLACEHOLDER) for side in (0, 1))
     command = f"tfm train data=files data.source_lang={source} data.target_lang={target} {train}"
-    are_sides = is_one_side or len(listing.names) == 2 or names == ["0", "1"]
+    are_sides = is_one_side or listing.contents.is_bilingual or len(listing.names) == 2 or names == ["0", "1"]
     if are_sides or len(languages) == 2 or role_columns(names, has_labels=False):
         return command
     return f"{command} {shlex.quote(f'data.columns={as_list(names[:2])}')}"

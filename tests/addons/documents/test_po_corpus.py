@@ -44,9 +44,9 @@ def test_finished_messages_are_pairs() -> None:
 
 def test_contents_count_what_is_left_out() -> None:
     found = contents("po", SEVERAL)
-    assert found.columns == {"source of a language that is not named": 3, "de": 3}
+    assert found.columns == {"source": 3, "de": 3}
     assert found.notes == ["Left out: 2 obsolete, 1 fuzzy, 1 untranslated."]
-    assert found.samples[0] == ("one", "eins")
+    assert found.samples[0] == ["one", "eins"]
 
 
 @each(
@@ -71,6 +71,7 @@ def test_a_singular_without_its_number_is_no_pair_where_the_form_has_one() -> No
 
 def test_the_language_of_the_header_is_that_of_the_translations() -> None:
     assert rows("po", catalogue(message("one", "uno"), language="es_MX"), "en", "es") == [("one", "uno")]
+    assert rows("po", catalogue(message("one", "eins"), language="de_AT.UTF-8@euro")) == [("one", "eins")]
     assert rows("po", catalogue(message("one", "eins"), language="")) == [("one", "eins")]
     with pytest.raises(DataError, match=r"file: translates  → de \(3\), not data.source_lang=en data.target_lang=fr"):
         rows("po", SEVERAL, "en", "fr")

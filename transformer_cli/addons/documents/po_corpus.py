@@ -21,8 +21,8 @@ _MAX_CHARACTERS = 1 << 24  # without such a place
 _CHARSET = re.compile(rb"^\"Content-Type:[^\"\n]{0,100}?\bcharset=([\w.:-]{1,40})", re.MULTILINE | re.IGNORECASE)
 _NEXT = re.compile(r"\n[ \t\r]*\n(?=#|msgctxt|msgid )")
 _OBSOLETE = re.compile(r"^#~\s*msgid\s", re.MULTILINE)
-_LANGUAGE = re.compile(r"^Language:[ \t]*([\w@.-]+)", re.MULTILINE | re.IGNORECASE)
-_SOURCE_LANGUAGE = re.compile(r"^X-Source-Language:[ \t]*([\w@.-]+)", re.MULTILINE | re.IGNORECASE)
+_LANGUAGE = re.compile(r"^Language:[ \t]*([\w@-]+)", re.MULTILINE | re.IGNORECASE)
+_SOURCE_LANGUAGE = re.compile(r"^X-Source-Language:[ \t]*([\w@-]+)", re.MULTILINE | re.IGNORECASE)
 _LINES = re.compile(r"[ \t\r]*\n\s*")
 _MANY = 5  # the number whose plural form stands beside the plural of the message
 

@@ -57,6 +57,7 @@ class Contents:
     samples: list[Sequence[str]] = field(default_factory=list)  # the first rows that are not blank, by column
     notes: list[str] = field(default_factory=list)  # sentences on what else is in it
     n_faults: int = 0  # rows that cannot be read
+    is_bilingual: bool = False  # columns are languages, as the file names them, and a corpus takes two of them
 
     def add_sample(self, row: Sequence[str]) -> None:
         """Keep a row if it is among the first that are not blank."""

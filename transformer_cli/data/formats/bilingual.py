@@ -10,8 +10,6 @@ from transformer_cli.data.formats.sides import SOURCE, TARGET, Sides
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
 
-N_SAMPLES = 5
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -60,17 +58,16 @@ def _direction(languages: tuple[str, str], sides: Sides) -> bool | None:
 
 
 def contents_of(units: Iterable[Unit]) -> Contents:
-    found, left_out = Contents(), Counter[str]()
+    found, left_out = Contents(is_bilingual=True), Counter[str]()
     for unit in units:
         found.n_rows += 1
         if unit.left_out:
             left_out[unit.left_out] += 1
             continue
         for text, language, side in zip((unit.source, unit.target), unit.languages, ("source", "target"), strict=True):
-            key = language or f"{side} of a language that is not named"
+            key = language or side
             found.columns[key] = found.columns.get(key, 0) + bool(text)
-        if len(found.samples) < N_SAMPLES and (unit.source or unit.target):
-            found.samples.append((unit.source, unit.target))
+        found.add_sample((unit.source, unit.target))
     if left_out:
         found.notes.append(f"Left out: {listed(left_out)}.")
     return found

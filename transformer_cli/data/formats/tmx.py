@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.data.formats.base import Contents, FileFormat, SourceFile, Table
+from transformer_cli.data.formats.base import N_SAMPLES, Contents, FileFormat, SourceFile, Table
 from transformer_cli.data.formats.inline_codes import BREAK, PLACEHOLDER, TAG, is_break, plain
 from transformer_cli.data.formats.sides import NEITHER, Sides
 from transformer_cli.data.formats.xml_events import Attributes, XmlReader, root_of
 from transformer_cli.data.registry import FORMATS
 
-N_SAMPLES = 5
 _CODES = {"bpt": TAG, "ept": TAG, "it": TAG, "ut": TAG, "ph": PLACEHOLDER}  # whose content is native code, not text
 
 
@@ -150,7 +149,7 @@ class _Overview(_MemoryReader):
         ):
             if n:
                 notes.append(f"{what}: {n:,}.")
-        return Contents(languages, self.n_units, list(samples), notes)
+        return Contents(languages, self.n_units, list(samples), notes, is_bilingual=True)
 
 
 class Tmx(FileFormat):
