@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +19,7 @@ from transformer_cli.training import budget, plan
 from transformer_cli.training.auto_recipe import MANY_TOKENS, POINTS, between, epochs_of, recipe_lines
 from transformer_cli.training.budget import RDROP_FROM, Pace
 from transformer_cli.training.plan import plan_warnings, planned
+from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, flat, open_run, run_name, with_values
 
 FILES = ["data=files", "data.source_lang=en", "data.target_lang=fr", "data.train=[a.en,a.fr]"]
@@ -294,3 +295,28 @@ def test_a_run_of_a_budget_is_measured_once_and_keeps_its_length(
     opened(config)
     given = opened(toy(tmp_path / "given", f"train.max_steps={n_updates}"))
     assert metrics(timed_run) == metrics(given)  # the dry run leaves no trace
+
+
+class Sharing:
+    """Ranks that share a store, in which a name keeps its first text."""
+
+    world_size = 2
+
+    def __init__(self, store: dict[str, str], *, is_first: bool) -> None:
+        self.store, self.is_first = store, is_first
+
+    def publish_and_wait(self, key: str, text: str | None) -> str:
+        return self.store.setdefault(key, text) if text is not None else self.store[key]
+
+
+def test_all_ranks_have_the_plan_of_the_first_also_where_rdrop_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_seconds_of_update", lambda config, *_: 40.0 if config.train.rdrop else 20.0)
+    monkeypatch.setattr(budget, "MOST_EPOCHS", 1e6)
+    config, store = toy(Path("runs"), "train.budget=1h", "train.max_steps=auto"), dict[str, str]()
+    first, second = (
+        plan.plan_run(config, prepared(), CPU, cast(Ranks, Sharing(store, is_first=is_first)))
+        for is_first in (True, False)
+    )
+    assert first == second
+    assert first.config.train.rdrop == 0
+    assert 150 < first.config.train.max_steps < 3600 / 10

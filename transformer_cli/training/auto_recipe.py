@@ -31,7 +31,7 @@ class Point:
 
 POINTS = (
     Point("1,000 pairs", 14_000, epochs=100, dropout=0.3),
-    Point("5,000 pairs", 60_000, epochs=50, dropout=0.3),
+    Point("5,000 pairs", 60_000, epochs=34, dropout=0.3),
     Point("10,000 captions", 150_000, epochs=30, dropout=0.2),
     Point("29,000 captions", 500_000, epochs=20, dropout=0.2),
     Point("162,000 pairs", 1_750_000, epochs=7, dropout=0.1, rdrop=0.0, tokens_per_update=4096),

@@ -92,7 +92,8 @@ def measured_pace(config: TrainConfig, prepared: Prepared, device: torch.device,
         n_tokens = n_lines * len(prepared.train.target_ids) / len(prepared.train)
         per_token = update * ranks.world_size / passes / config.train.tokens_per_update
         pace = json.dumps(asdict(Pace(update, EVALUATION_COST * n_tokens * per_token)))
-    return Pace(**json.loads(ranks.publish_and_wait("the pace of updates", pace)))
+    what = f"the pace of updates with R-Drop {config.train.rdrop:g}"  # both may be asked for, and a name keeps its text
+    return Pace(**json.loads(ranks.publish_and_wait(what, pace)))
 
 
 def _seconds_of_update(config: TrainConfig, prepared: Prepared, device: torch.device) -> float:
