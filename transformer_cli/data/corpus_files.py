@@ -21,6 +21,7 @@ from transformer_cli.data.registry import FORMATS
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
+from transformer_cli.registry import is_ours, place_of
 
 _ROWS_AT_A_TIME = 10_000  # in memory
 _BREAKS = re.compile("\r\n|[\t\r\n]")  # within a field of a table: lines and their fields end so
@@ -173,11 +174,17 @@ def read_files(files: Sequence[CorpusFile], spool: Path | None, config: DataConf
 def _rows(file: CorpusFile, spooled: Path | None, config: DataConfig) -> Lines:
     """The rows of a table as lines, with tabs between their fields."""
     lines = Lines(str(file), skip_bad=config.on_bad is OnBad.skip, is_decoded=True)
-    table = FORMATS[str(file.format)].table(file.as_source(), config)
+    one = FORMATS[str(file.format)]
+    table = one.table(file.as_source(), config)
     lines.columns = table.columns
     for index, row in enumerate(table.rows):
         fault = row if isinstance(row, Fault) else None
-        text = "" if fault is not None else "\t".join(map(_on_one_line, row))
+        try:
+            text = "" if fault is not None else "\t".join(map(_on_one_line, row))
+        except TypeError:
+            if is_ours(one):
+                raise
+            raise DataError(f"{file}: {place_of(one)}: gives {row!r:.80}, not a list of texts. Correct it") from None
         if fault is None and not is_encodable(text):
             fault = Fault(f"row {index + 1:,}", NO_SURROGATES, "Correct the row")
         if fault is not None:

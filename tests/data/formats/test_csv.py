@@ -156,3 +156,14 @@ def test_names_with_the_language_in_them_are_a_header(folder: Folder) -> None:
     rows = "un,one\n" * 9
     for header in ("text_fr,text_en", "french_text,english_text", "fra,eng", "fr-FR,en-GB"):
         assert folder.pairs(folder.write("a.csv", f"{header}\n{rows}")) == [("one", "un")] * 9, header
+
+
+def test_a_header_without_a_language_of_the_corpus_is_refused(folder: Folder) -> None:
+    for name, text in (("a.csv", "en,fr\none,un\n"), ("b.tsv", "English\tGerman\none\teins\n")):
+        folder.write(name, text)
+        with pytest.raises(
+            DataError, match=rf"{name}:1: the columns are called '.*data\.target_lang=es\. Set these, or"
+        ):
+            folder.pairs(name, target_lang="es")
+        assert len(folder.pairs(name, target_lang="es", header=False)) == 2
+        assert len(folder.pairs(name, target_lang="es", columns=[0, 1], header=True)) == 1

@@ -4,11 +4,14 @@ import gzip
 import io
 import re
 import zipfile
+from typing import cast
 
 import pytest
 
 from tests.data.formats.toy_tables import Folder
 from transformer_cli.cli import main
+from transformer_cli.config.data import DataConfig
+from transformer_cli.data.formats.base import FileFormat, SourceFile, Table
 from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import ConfigError, DataError
 
@@ -107,3 +110,17 @@ def test_each_format_says_what_it_is() -> None:
         assert all(ending == ending.lower() and ending.startswith(".") for ending in one.endings), name
         for head in (b"", b"Plain text.\nOf two lines.\n", bytes(range(256))):
             assert not one.recognises(head), name
+
+
+def test_what_a_plugins_format_gives_is_checked(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Numbers(FileFormat):
+        what, endings = "a file of numbers", (".numbers",)
+
+        def table(self, file: SourceFile, config: DataConfig) -> Table:
+            return Table(("en", "fr"), iter([cast(list[str], [1, 2])]))
+
+    monkeypatch.setattr(FORMATS, "_entries", dict(FORMATS._entries))
+    FORMATS.register("numbers")(Numbers())
+    folder.write("a.numbers", "x")
+    with pytest.raises(DataError, match=r"a\.numbers: plugin .*: gives \[1, 2\], not a list of texts\. Correct it"):
+        folder.pairs("a.numbers")

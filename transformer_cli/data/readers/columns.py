@@ -15,6 +15,7 @@ from transformer_cli.data.column_names import (
     columns_setting,
     is_exchanged,
     is_header,
+    language_columns,
     looks_like_header,
     named_columns,
     selected_columns,
@@ -115,6 +116,7 @@ class Columns(Reader):
         if lines.columns is not None:
             return _layout_of(list(lines.columns), None, self.config, lines.name)
         row = next(self._rows(replace(lines, skip_bad=True, bad=dict(lines.bad))), (0, ""))[1].split("\t")
+        _refuse_other_languages(row, self.config, lines.name)
         return _layout_of(row if self._is_header(row) else None, row, self.config, lines.name)
 
     def _is_header(self, row: Sequence[str]) -> bool:
@@ -198,6 +200,18 @@ def _names_columns(row: Sequence[str], config: DataConfig) -> bool:
     if named_columns(row, config, in_so_many_words=True):
         return True
     return looks_like_header(row) and named_columns(row, config) is not None
+
+
+def _refuse_other_languages(row: Sequence[str], config: DataConfig, name: str) -> None:
+    """Raise DataError for a header of languages that lacks one of the corpus, where nothing says what to read."""
+    if config.columns or config.header is False or not config.trained.translates:
+        return
+    languages = language_columns(row)
+    if len(languages) > 1 and looks_like_header(row) and named_columns(row, config) is None:
+        raise DataError(
+            f"{name}:1: the columns are called {shown_names(row)}, and not as data.source_lang={config.source_lang}"
+            f" data.target_lang={config.target_lang}. Set these, or data.columns, or data.header=false if it is a pair"
+        )
 
 
 def _layout_of(names: list[str] | None, row: list[str] | None, config: DataConfig, file: str) -> _Layout:
