@@ -31,7 +31,9 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("endings", [(".en", ".fr"), (".txt", "2.txt"), (".en.gz", ".fr.gz"), ("", "2")])
+@pytest.mark.parametrize(
+    "endings", [(".en", ".fr"), (".txt", "2.txt"), (".en", ".ts"), (".en.gz", ".fr.gz"), ("", "2")]
+)
 @pytest.mark.parametrize("line", ODD.values(), ids=ODD)
 def test_two_files_of_odd_text_are_a_pair_line_by_line(folder: Folder, line: str, endings: tuple[str, str]) -> None:
     names = [f"odd{ending}" for ending in endings]

@@ -58,8 +58,9 @@ def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> s
         if file.member is None:
             raise
         return named  # a prefix of members is no member; other faults are reported when the archive is read
-    certain_first = sorted(FORMATS.items(), key=lambda item: not item[1].is_certain_by_name)
-    found = next((name for name, one in certain_first if one.recognises(head)), None)
+    likely_first = sorted(FORMATS.items(), key=lambda item: not item[1].is_certain_by_name)
+    may_be = [named] if named is not None and not is_alone else [name for name, _ in likely_first]
+    found = next((name for name in may_be if FORMATS[name].recognises(head)), None)
     if found is not None:
         return found
     if is_alone and _are_rows(head.split(b"\n")[:FIRST_LINES]):
