@@ -178,6 +178,13 @@ def test_a_declared_encoding_is_decoded(encoding: str, text: str) -> None:
     assert rows("tmx", written.encode(encoding)) == [(text, "x")]
 
 
+def test_latin_1_is_read_as_browsers_read_it() -> None:
+    """Programs that declare ISO-8859-1 write the quotes of Windows-1252."""
+    declared = '<?xml version="1.0" encoding="ISO-8859-1"?>'
+    written = memory(unit("en “Yes” — €5", "de x"), declaration=declared).encode("windows-1252")
+    assert rows("tmx", written) == [("“Yes” — €5", "x")]
+
+
 def test_a_text_across_the_blocks_of_reading_is_whole() -> None:
     """Blocks of 1 MiB end within characters, references and tags."""
     text = "ä&amp;&#x1;<hi>ö</hi>" * 4_000
@@ -220,7 +227,10 @@ ONE = unit("en one", "de eins")
         (memory(unit("en a < b", "de x")), r"file:3: is not well-formed XML: not well-formed"),
         (memory("<tu></body>"), r"file:3: is not well-formed XML: mismatched tag"),
         (memory(unit("en café", "de x")).encode("latin-1"), r"file:3: byte 0xe9 is not UTF-8"),
-        (memory(ONE, declaration='<?xml version="1.0" encoding="x-none"?>'), r"an encoding that is not known"),
+        *[
+            (memory(ONE, declaration=f'<?xml version="1.0" encoding="{name}"?>'), r"an encoding that is not known")
+            for name in ("x-none", "hex", "rot13")
+        ],
         (b"\xff\xfe<\0t\0m\0x\0>\0\0\xd8<\0", r"bytes that are not utf-16-le follow"),
         (memory(), r"file: has no texts. Is it the right file?"),
     ],

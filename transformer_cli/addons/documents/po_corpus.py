@@ -109,9 +109,9 @@ def _blocks(stream: ByteSource, name: str) -> Iterator[str]:
     match = _CHARSET.search(data)
     charset = match[1].decode() if match and match[1] != b"CHARSET" else "utf-8"  # which templates leave open
     try:
-        b"".decode(charset)
+        "#".encode(charset)  # not all codecs are of text
         decoder = codecs.getincrementaldecoder("utf-8-sig" if charset.lower() in ("utf-8", "utf8") else charset)()
-    except LookupError:
+    except (LookupError, UnicodeError):
         raise DataError(f"{name}: has charset={charset} in its header, which is not known. Correct it") from None
     text, n_lines = "", 0
     while True:

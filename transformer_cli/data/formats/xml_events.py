@@ -205,10 +205,12 @@ def _encoding_of(head: bytes) -> tuple[bytes, str | None]:
     match = _DECLARED.match(head)
     declared = match[1].decode().lower() if match else "utf-8"
     try:
-        b"".decode(declared)
+        "<".encode(declared)  # not all codecs are of text
         name = codecs.lookup(declared).name
-    except LookupError:
+    except (LookupError, UnicodeError):
         return b"", None
+    if name == "iso8859-1":
+        return b"", "cp1252"  # as browsers do: its other characters, such as “, stand where Latin-1 has control codes
     # What can be read as bytes is not in wide characters, whatever it declares.
     return b"", "utf-8" if name.startswith(("utf-16", "utf-32")) else name
 
