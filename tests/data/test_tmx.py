@@ -1,5 +1,7 @@
 """Translation memories: their languages, inline tags, encodings, and what is refused in one line."""
 
+import logging
+
 import pytest
 
 from tests.support.bilingual import contents, format_of, rows, source_file
@@ -7,6 +9,7 @@ from tests.support.each import each
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.lines import MAX_LINE_BYTES
 from transformer_cli.errors import DataError
+from transformer_cli.logs import LOGGER
 
 HEADER = '<header creationtool="made" creationtoolversion="1" segtype="sentence" srclang="{}" datatype="plaintext"/>'
 
@@ -38,9 +41,11 @@ THREE = memory(
 )
 
 
-def test_any_pair_of_the_languages_is_read_in_the_direction_of_the_corpus() -> None:
+def test_any_pair_of_the_languages_is_read_in_the_direction_of_the_corpus(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger=LOGGER.name)
     english_german = [("The cat sleeps.", "Die Katze schläft."), ("It rains.", "Es regnet."), ("Snow.", "")]
     assert rows("tmx", THREE, "en", "de") == english_german
+    assert "file: 3 of 4 units have both languages" in caplog.text
     assert rows("tmx", THREE, "de", "en") == [(german, english) for english, german in english_german]
     assert rows("tmx", THREE, "fr", "de") == [("Le chat dort.", "Die Katze schläft."), ("Il pleut.", "Es regnet.")]
 
@@ -192,9 +197,11 @@ def test_a_text_across_the_blocks_of_reading_is_whole() -> None:
     assert rows("tmx", memory(*units)) == [(f"{'ä& ö' * 4_000}{number}", str(number)) for number in range(40)]
 
 
-def test_control_characters_that_xml_forbids_are_spaces() -> None:
+def test_control_characters_that_xml_forbids_are_spaces(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger=LOGGER.name)
     written = memory(unit("en one\x0btwo&#x1F;three&#1;", "de eins"))
     assert rows("tmx", written) == [("one two three", "eins")]
+    assert "file: 3 control characters were read as spaces" in caplog.text
     assert "Control characters that XML forbids, read as spaces: 3." in contents("tmx", written).notes
 
 

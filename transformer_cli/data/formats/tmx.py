@@ -9,6 +9,7 @@ from transformer_cli.data.formats.inline_codes import BREAK, PLACEHOLDER, TAG, i
 from transformer_cli.data.formats.sides import NEITHER, Sides
 from transformer_cli.data.formats.xml_events import Attributes, XmlReader, root_of
 from transformer_cli.data.registry import FORMATS
+from transformer_cli.logs import LOGGER
 
 _CODES = {"bpt": TAG, "ept": TAG, "it": TAG, "ut": TAG, "ph": PLACEHOLDER}  # whose content is native code, not text
 
@@ -110,6 +111,10 @@ class _Pairs(_MemoryReader):
             yield row
         if not n_pairs:
             raise self.sides.missing(self.counts, units="unit")
+        if n_pairs < self.n_units:
+            LOGGER.info("%s: %s of %s units have both languages", self.file.name, f"{n_pairs:,}", f"{self.n_units:,}")
+        if self.n_forbidden:
+            LOGGER.info("%s: %s control characters were read as spaces", self.file.name, f"{self.n_forbidden:,}")
 
 
 class _Overview(_MemoryReader):
