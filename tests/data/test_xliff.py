@@ -165,6 +165,13 @@ def test_a_target_may_name_its_language_itself_or_nowhere() -> None:
         rows("xliff", first(unit("one", "un", 'xml:lang="fr"'), languages=of_source))
 
 
+def test_states_and_languages_of_any_length_are_shown_in_a_short_line() -> None:
+    units = [unit("one", "eins", f'state="x-{number}{"y" * 10_000}"') for number in range(100)]
+    with pytest.raises(DataError, match="has no finished translations; left out: 1 x-0yyyy") as error:
+        rows("xliff", first(*units))
+    assert len(str(error.value)) < 1_000
+
+
 def test_a_document_without_finished_translations_is_refused() -> None:
     with pytest.raises(DataError) as error:
         rows("xliff", first(unit("one", "eins", 'state="new"'), unit("two", "")))

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.formats.base import Contents
 from transformer_cli.data.formats.sides import SOURCE, TARGET, Sides
-from transformer_cli.errors import DataError
+from transformer_cli.errors import DataError, quoted
 from transformer_cli.logs import LOGGER
+
+_MOST_SHOWN = 12  # kinds in a line
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def pairs_of(units: Iterable[Unit], name: str, config: DataConfig) -> Iterator[S
             yield (unit.source, unit.target) if is_straight else (unit.target, unit.source)
     left = f"; left out: {listed(left_out)}" if left_out else ""
     if not n_pairs and others:
-        has = ", ".join(f"{languages} ({n:,})" for languages, n in others.most_common())
+        has = ", ".join(f"{_shown(languages)} ({n:,})" for languages, n in others.most_common(_MOST_SHOWN))
         asked = f"data.source_lang={config.source_lang} data.target_lang={config.target_lang}"
         raise DataError(f"{name}: translates {has}, not {asked}{left}. Set these to its languages")
     if not n_pairs:
@@ -75,4 +77,9 @@ def contents_of(units: Iterable[Unit]) -> Contents:
 
 def listed(counts: Counter[str]) -> str:
     """The counts in words: 12 fuzzy, 3 untranslated."""
-    return ", ".join(f"{n:,} {what}" for what, n in counts.most_common())
+    return ", ".join(f"{n:,} {_shown(what)}" for what, n in counts.most_common(_MOST_SHOWN))
+
+
+def _shown(text: str) -> str:
+    """Names of languages and states, which may be anything."""
+    return quoted(text, 60)[1:-1]
