@@ -480,6 +480,7 @@ RUNS: dict[str, dict[str, Case]] = {
     },
     "doctor": {
         "--json": heavy("--json", r"^\s*[\{\[]", base="", code=0),
+        "--suspects": heavy("--suspects 2", "training pairs", base="", code=0),
         "--name": Case("--name latest", "latest", code=2, base=""),
         "--device": Case("--device cuda", "cuda", code=5, base=""),
     },

@@ -6,8 +6,10 @@ from transformer_cli.commands.languages import missing_languages
 
 
 def _run(config: DoctorConfig) -> None:
-    from transformer_cli.addons.doctor.run_doctor import run
-
+    if config.suspects is not None:
+        from transformer_cli.addons.doctor.show_suspects import run
+    else:
+        from transformer_cli.addons.doctor.run_doctor import run
     run(config)
 
 

@@ -15,6 +15,7 @@ from transformer_cli.registry import Registry, place_of
 AUTO = "auto"  # stands for the filters that are measured to help, and cheap
 Pair = tuple[str, str]
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,14 @@ class PairTexts:
 
 @dataclass
 class Verdict:
-    """The pairs that a filter drops, and those that it repairs, by their index with what they become."""
+    """The pairs that a filter drops, and those that it repairs, by their index with what they become.
+
+    `partners` has the index of the pair whose target a repaired pair gets, where it gets that of another.
+    """
 
     dropped: Mask
     repaired: dict[int, Pair] = field(default_factory=dict)
+    partners: dict[int, int] = field(default_factory=dict)
 
 
 class Filter:
@@ -61,6 +66,8 @@ class Filter:
 
     what: ClassVar[str]  # the dropped pairs, as "copies of the source": completes "12 pairs left out: "
     repair: ClassVar[str] = ""  # the repaired pairs, as "without markup": completes "12 pairs kept "
+    # The pairs to repair, where they are translations in spite of a fault, as "with markup on one side only".
+    blemish: ClassVar[str] = ""
     threshold: ClassVar[float | None] = None  # the default; None: the filter has none
     low: ClassVar[float] = 0.0  # the range of the threshold
     high: ClassVar[float] = math.inf
@@ -75,6 +82,10 @@ class Filter:
     def apply(self, text: PairTexts) -> Verdict:
         raise NotImplementedError
 
+    def suspicion(self, text: PairTexts) -> Floats:
+        """How certain it is that each of these pairs, which `apply` drops or repairs, is wrong: up to 1."""
+        return np.ones(len(text))
+
 
 class Unapplied(Filter):
     """A filter that drops nothing, in place of one that does not suit the text."""
@@ -83,6 +94,12 @@ class Unapplied(Filter):
 
     def apply(self, text: PairTexts) -> Verdict:
         return Verdict(np.zeros(len(text), np.bool_))
+
+
+def certainty(excess: Floats) -> Floats:
+    """How certain a finding is: a half at the limit of a filter, nearly 1 at three units of `excess` over it."""
+    found: Floats = 1 - 0.5 * np.exp(-np.maximum(excess, 0))
+    return found
 
 
 def drop(found: Sequence[bool] | Mask) -> Verdict:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ _APART = 1000  # lines between those of the sample: none is beside another
 SHOWN = 10  # examples of each filter in the report
 _LOWEST = 16  # of 256, the first byte of the hashes of a sixteenth of the sources: at most a twentieth is held out
 
+_ItemT = TypeVar("_ItemT")
 _Read = tuple[Corpus, Sequence[Lines]]  # a corpus with the lines of its files
 
 
@@ -110,23 +111,34 @@ def cleaned(text: SpooledText, config: DataConfig, spool: Path) -> tuple[Spooled
     Corpora with the same tags are cleaned by filters that learn from all of them, though not from sources that may be
     held out as dev or test. Raises ConfigError, DataError.
     """
-    chosen = chosen_filters(config.filters)
-    kinds = [FilterReport(name, FILTERS[name].what, FILTERS[name].repair, limit) for name, limit in chosen.items()]
-    report = FilteringReport(n_read=sum(text.sizes), filters=kinds)
-    entries = list(text.tags) or [""] * len(text.corpora)
-    trained: dict[str, dict[str, Filter]] = {}
-    for entry in dict.fromkeys(entries):
-        same = [n for n, its in enumerate(entries) if its == entry]
-        sample = _sample([text.corpora[n] for n in same], sum(text.sizes[n] for n in same), config)
-        trained[entry] = _learn(sample, chosen, _languages(entry, config), report, config)
+    trained, report = trained_filters(text, config, config.filters)
     done: list[_Read] = []
-    for number, ((corpus, files), entry) in enumerate(zip(text.corpora, entries, strict=True)):
+    for number, ((corpus, files), filters) in enumerate(zip(text.corpora, trained, strict=True)):
         pairs = checked_pairs(corpus, files)
-        pairs = _cleaned(pairs, trained[entry], report, config, n_pairs=text.sizes[number])
+        pairs = _cleaned(pairs, filters, report, config, n_pairs=text.sizes[number])
         done.append(of_both_sides(corpus, files, both_sides(pairs, spool / f"clean-{number}")))
     sizes = [len(sides[0]) for _, sides in done]
     report.n_kept = sum(sizes)
     return replace(text, corpora=done, sizes=sizes, hashes=[PairHash().value] * len(done)), report
+
+
+def trained_filters(
+    text: SpooledText, config: DataConfig, entries: Sequence[str]
+) -> tuple[list[dict[str, Filter]], FilteringReport]:
+    """The filters that `entries` name as `data.clean` does, trained for each corpus, and a report with no pairs yet.
+
+    Raises ConfigError.
+    """
+    chosen = chosen_filters(entries)
+    kinds = [FilterReport(name, FILTERS[name].what, FILTERS[name].repair, limit) for name, limit in chosen.items()]
+    report = FilteringReport(n_read=sum(text.sizes), filters=kinds)
+    tags = list(text.tags) or [""] * len(text.corpora)
+    trained: dict[str, dict[str, Filter]] = {}
+    for entry in dict.fromkeys(tags):
+        same = [n for n, its in enumerate(tags) if its == entry]
+        sample = _sample([text.corpora[n] for n in same], sum(text.sizes[n] for n in same), config)
+        trained[entry] = _learn(sample, chosen, _languages(entry, config), report, config)
+    return [trained[entry] for entry in tags], report
 
 
 def held_out_by_hash(config: DataConfig) -> Callable[[str], bool]:
@@ -216,9 +228,15 @@ class _CleanPart:
         return _Cleaned(done, reports)
 
 
-def _parts(pairs: Iterator[Pair]) -> Iterator[tuple[int, list[Pair]]]:
-    parts = iter(lambda: list(islice(pairs, PART)), [])
+def in_parts(items: Iterator[_ItemT]) -> Iterator[tuple[int, list[_ItemT]]]:
+    """Parts of a corpus, each with the index of its first pair."""
+    parts = iter(lambda: list(islice(items, PART)), [])
     return ((PART * number, part) for number, part in enumerate(parts))
+
+
+def n_workers(n_pairs: int) -> int:
+    """The number of processes that are worth their start for so many pairs."""
+    return min(n_processors(), n_pairs // _PAIRS_PER_PROCESS)
 
 
 def _cleaned(
@@ -226,8 +244,7 @@ def _cleaned(
 ) -> Iterator[Pair]:
     """Clean pairs, with their tags, and add to `report` what was done."""
     work = _CleanPart(filters, config.all_tags)
-    n_processes = min(n_processors(), n_pairs // _PAIRS_PER_PROCESS)
-    for part in in_processes(work, _parts(pairs), n_processes=n_processes, what="cleans text"):
+    for part in in_processes(work, in_parts(pairs), n_processes=n_workers(n_pairs), what="cleans text"):
         for one, its_report in zip(report.filters, part.reports, strict=True):
             one.add(its_report)
         yield from part.pairs
@@ -236,11 +253,18 @@ def _cleaned(
 def apply(one: Filter, text: PairTexts) -> tuple[PairTexts, Verdict]:
     """The text after a filter, and what the filter did."""
     verdict = one.apply(text)
-    if verdict.repaired:
-        text = PairTexts([*text.sources], [*text.targets], text.numbers)
-        for row, (source, target) in verdict.repaired.items():
-            text.sources[row], text.targets[row] = source, target
+    text = repaired(text, verdict)
     return (text.pick(~verdict.dropped) if verdict.dropped.any() else text), verdict
+
+
+def repaired(text: PairTexts, verdict: Verdict) -> PairTexts:
+    """All pairs of a text, those with their repairs that a filter has repaired."""
+    if not verdict.repaired:
+        return text
+    text = PairTexts([*text.sources], [*text.targets], text.numbers)
+    for row, (source, target) in verdict.repaired.items():
+        text.sources[row], text.targets[row] = source, target
+    return text
 
 
 def _report_of(name: str, one: Filter, verdict: Verdict, before: PairTexts, first: int) -> FilterReport:

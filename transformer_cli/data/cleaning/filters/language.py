@@ -2,8 +2,17 @@
 
 import numpy as np
 
-from transformer_cli.data.checks.profiles import Floats
-from transformer_cli.data.cleaning.base import FILTERS, Filter, Languages, Mask, PairTexts, Verdict, drop
+from transformer_cli.data.cleaning.base import (
+    FILTERS,
+    Filter,
+    Floats,
+    Languages,
+    Mask,
+    PairTexts,
+    Verdict,
+    certainty,
+    drop,
+)
 from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD, LineScores, Sides
 from transformer_cli.data.language_identification import identifier
 from transformer_cli.languages import iso_639_1
@@ -55,24 +64,40 @@ class Language(Filter):
 
     def apply(self, text: PairTexts) -> Verdict:
         sources, targets = self._sides.scores(text)
-        found = np.zeros(len(text), np.bool_)
-        if self._sides.are_apart:
-            found |= (sources.odds < -_CLEARLY) & (sources.evidence < -_EVIDENCE) & (sources.n >= _LETTERS)
-            found |= (targets.odds > _CLEARLY) & (targets.evidence > _EVIDENCE) & (targets.n >= _LETTERS)
+        found = self._evidence(sources, targets) > _EVIDENCE
         for lines, scores, usual, own in zip(
             (text.sources, text.targets), (sources, targets), self._usual, self._own, strict=True
         ):
             if own:
                 for index in np.flatnonzero(~found & _is_unusual(scores, usual)).tolist():
-                    found[index] = self._is_foreign(lines[index], own)
+                    found[index] = self._foreign(lines[index], own) > 0
         return drop(found)
 
-    def _is_foreign(self, line: str, own: frozenset[str]) -> bool:
+    def suspicion(self, text: PairTexts) -> Floats:
+        """By the evidence for the language of the other side, or else the confidence of the identification."""
+        evidence = self._evidence(*self._sides.scores(text))
+        found = certainty(evidence - _EVIDENCE)
+        for index in np.flatnonzero(evidence <= _EVIDENCE).tolist():
+            sides = zip((text.sources[index], text.targets[index]), self._own, strict=True)
+            found[index] = max((self._foreign(line, own) for line, own in sides if own), default=0.0)
+        return found
+
+    def _evidence(self, sources: LineScores, targets: LineScores) -> Floats:
+        """Nats by which a side is in the language of the other; 0 where it is not clearly so."""
+        if not self._sides.are_apart:
+            return np.zeros(len(sources.odds))
+        of_source = np.where((sources.odds < -_CLEARLY) & (sources.n >= _LETTERS), -sources.evidence, 0)
+        of_target = np.where((targets.odds > _CLEARLY) & (targets.n >= _LETTERS), targets.evidence, 0)
+        evidence: Floats = np.maximum(of_source, of_target)
+        return evidence
+
+    def _foreign(self, line: str, own: frozenset[str]) -> float:
+        """The confidence with which a line is identified as another language than `own`; 0 below the threshold."""
         if sum(map(str.isalpha, line)) < _LETTERS:
-            return False
+            return 0.0
         label, confidence = identifier().classify(line[:_LONGEST])
         assert self.limit is not None
-        return bool(label not in own and confidence >= self.limit)
+        return float(confidence) if label not in own and confidence >= self.limit else 0.0
 
 
 def _labels(language: str) -> frozenset[str]:

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from transformer_cli.data.checks.profiles import Floats
-from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict, drop
+from transformer_cli.data.cleaning.base import FILTERS, Filter, Floats, PairTexts, Verdict, certainty, drop
 from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD
 
 _FEW = 200  # pairs of similar length, fewer of which say nothing of their spread
@@ -30,14 +29,22 @@ class LengthRatio(Filter):
                 self._middle[one] = middle, SPREAD_OF_MAD * float(np.median(np.abs(here - middle)))
 
     def apply(self, text: PairTexts) -> Verdict:
+        return drop(self._deviations(text) > 1)
+
+    def suspicion(self, text: PairTexts) -> Floats:
+        return certainty(self._deviations(text) - 1)
+
+    def _deviations(self, text: PairTexts) -> Floats:
+        """How far each ratio is from that of its class, in units of the threshold; 0 where the class is too small."""
         ratios, classes = _ratios(text)
-        found = np.zeros(len(text), np.bool_)
+        found: Floats = np.zeros(len(text))
         if self._middle:
             classes = np.clip(classes, min(self._middle), max(self._middle))
         assert self.limit is not None
         for one, (middle, spread) in self._middle.items():
-            found |= (classes == one) & (np.abs(ratios - middle) > self.limit * max(spread, 0.05))
-        return drop(found)
+            here = classes == one
+            found[here] = np.abs(ratios[here] - middle) / (self.limit * max(spread, 0.05))
+        return found
 
 
 def _ratios(text: PairTexts) -> tuple[Floats, Floats]:

@@ -27,6 +27,7 @@ class Markup(Filter):
 
     what = "of markup or program text"
     repair = "without markup that only one side had"
+    blemish = "with markup that only one side has"
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:

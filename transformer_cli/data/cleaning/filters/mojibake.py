@@ -20,6 +20,7 @@ class Mojibake(Filter):
 
     what = "with characters that were lost in a wrong encoding"
     repair = "with a wrong encoding undone"
+    blemish = "in a wrong encoding"
     is_auto = True
 
     def apply(self, text: PairTexts) -> Verdict:

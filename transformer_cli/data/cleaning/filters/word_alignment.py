@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transformer_cli.data.checks.profiles import Floats
-from transformer_cli.data.cleaning.base import FILTERS, Filter, Mask, PairTexts, Verdict
+from transformer_cli.data.cleaning.base import FILTERS, Filter, Floats, Mask, PairTexts, Verdict, certainty
 from transformer_cli.data.cleaning.lexicon import Ints, Lexicon, Words
 
 _FEW = 300  # pairs of a class of length, fewer of which say nothing of their scores
@@ -27,17 +26,21 @@ _NEAR, _SUPPORT = 5, 3  # lines on each side, of which so many must have slipped
 
 @dataclass(frozen=True)
 class _Limits:
-    """Scores below `unrelated` are those of unrelated lines, and above `related` those of translations."""
+    """Scores below `unrelated` are those of unrelated lines, and above `related` those of translations.
+
+    `spread` is that of the lower half of the unrelated ones.
+    """
 
     unrelated: float
     related: float
+    spread: float
 
 
 @FILTERS.register("word_alignment")
 class WordAlignment(Filter):
     """The threshold is the probability with which a pair must be unrelated to be dropped."""
 
-    what = "that are unrelated by their words"
+    what = "with unrelated words on the two sides"
     repair = "paired again, in blocks in which one side was shifted by a few lines"
     threshold, low, high = 0.65, 0.05, 1.0
     is_auto = True
@@ -76,8 +79,19 @@ class WordAlignment(Filter):
             return verdict
         for row, other in self._slipped(rows, sources, targets, text.numbers):
             verdict.repaired[row] = text.sources[row], text.targets[other]
+            verdict.partners[row] = other
             verdict.dropped[row] = False
         return verdict
+
+    def suspicion(self, text: PairTexts) -> Floats:
+        """By how far the score of a pair is below that of translations."""
+        sources, targets = self._lexicon.words(text)
+        scores, classes = self._lexicon.scores(sources, targets), _classes(sources, targets)
+        excess: Floats = np.zeros(len(text))
+        for one, limits in self._limits.items():
+            here = classes == one
+            excess[here] = (limits.unrelated - scores[here]) / limits.spread
+        return certainty(excess)
 
     def _compare(self, sources: Words, targets: Words, *, unrelated: bool) -> Mask:
         """A mask of the pairs that have the score of unrelated lines, or else of translations."""
@@ -137,4 +151,5 @@ def _limits(scores: Floats, unrelated: Floats, probability: float) -> _Limits | 
         if expected + min(expected, _BY_CHANCE) < probability * n_here:
             break
         limit = high
-    return _Limits(float(limit), float(np.quantile(unrelated, 0.995)))
+    spread = max(float(middle - np.quantile(unrelated, 0.05)), 0.01)
+    return _Limits(float(limit), float(np.quantile(unrelated, 0.995)), spread)
