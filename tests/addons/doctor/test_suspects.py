@@ -76,7 +76,7 @@ def found_in(folder: Path, pairs: Pairs, n: int, *more: str) -> Suspects:
 
 
 def first_reasons(found: Suspects) -> dict[int, str]:
-    """By line of the source, the filter that is most certain."""
+    """The filter that is most certain, by the line of the source."""
     return {suspect.source.number: suspect.reasons[0].filter for suspect in found.worst}
 
 

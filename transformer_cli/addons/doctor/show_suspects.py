@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from transformer_cli.addons.doctor.keys import DoctorConfig
-from transformer_cli.addons.doctor.suspects import Place, Suspect, Suspects, find_suspects
+from transformer_cli.addons.doctor.suspects import SidePlace, Suspect, Suspects, find_suspects
 from transformer_cli.errors import EnvironmentFault, printable
 from transformer_cli.logs import LOGGER
 
@@ -68,7 +68,7 @@ def _places(suspect: Suspect) -> str:
     return " and ".join(sides)
 
 
-def _as_dict(place: Place) -> dict[str, Any]:
+def _as_dict(place: SidePlace) -> dict[str, Any]:
     return {"file": place.file, place.unit: place.number}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cleaning.base import AUTO, Filter, Pair, PairTexts
-from transformer_cli.data.cleaning.clean_corpora import in_parts, n_workers, repaired, trained_filters
+from transformer_cli.data.cleaning.clean_corpora import n_workers, numbered_parts, repaired, trained_filters
 from transformer_cli.data.corpus import SpooledText, check_tags, stream_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import Lines
@@ -34,7 +34,7 @@ _Lines = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class SidePlace:
     """A side of a pair in the files of the corpus."""
 
     file: str
@@ -59,8 +59,8 @@ class Suspect:
     """A pair that is perhaps wrong, without its tags. The score is the sum of what its reasons weigh."""
 
     score: float
-    source: Place
-    target: Place
+    source: SidePlace
+    target: SidePlace
     texts: Pair
     reasons: list[Reason]
 
@@ -107,7 +107,7 @@ def _of_text(text: SpooledText, config: DataConfig, entries: Sequence[str], n: i
         numbered = _numbered(corpus, files)
         places = _Places(corpus, files, corpus.name or (files[0].name if files else config.name))
         work = _AskFilters(filters, config.all_tags)
-        for part in in_processes(work, in_parts(numbered), n_processes=n_workers(n_pairs), what="reads text"):
+        for part in in_processes(work, numbered_parts(numbered), n_processes=n_workers(n_pairs), what="reads text"):
             for one in part:
                 found.n_found += 1
                 suspect = _suspect(one, places)
@@ -159,17 +159,17 @@ class _Places:
     files: Sequence[Lines]
     name: str
 
-    def of(self, number: int, lines: _Lines) -> tuple[Place, Place]:
+    def of(self, number: int, lines: _Lines) -> tuple[SidePlace, SidePlace]:
         """Both sides of a pair, by its number in the corpus and its lines."""
         if not lines:
-            return (Place(self.name, "pair", number),) * 2
+            return (SidePlace(self.name, "pair", number),) * 2
         return self._place(*lines[0]), self._place(*lines[-1])
 
-    def _place(self, file: int, index: int) -> Place:
+    def _place(self, file: int, index: int) -> SidePlace:
         lines = self.files[file]
         has_markup = file < len(self.corpus.files) and self.corpus.files[file].has_markup
         unit = "sentence" if has_markup else "row" if lines.is_decoded else "line"
-        return Place(lines.name, unit, index + 1)
+        return SidePlace(lines.name, unit, index + 1)
 
 
 # ---- What is wrong with it

@@ -228,7 +228,7 @@ class _CleanPart:
         return _Cleaned(done, reports)
 
 
-def in_parts(items: Iterator[_ItemT]) -> Iterator[tuple[int, list[_ItemT]]]:
+def numbered_parts(items: Iterator[_ItemT]) -> Iterator[tuple[int, list[_ItemT]]]:
     """Parts of a corpus, each with the index of its first pair."""
     parts = iter(lambda: list(islice(items, PART)), [])
     return ((PART * number, part) for number, part in enumerate(parts))
@@ -244,7 +244,7 @@ def _cleaned(
 ) -> Iterator[Pair]:
     """Clean pairs, with their tags, and add to `report` what was done."""
     work = _CleanPart(filters, config.all_tags)
-    for part in in_processes(work, in_parts(pairs), n_processes=n_workers(n_pairs), what="cleans text"):
+    for part in in_processes(work, numbered_parts(pairs), n_processes=n_workers(n_pairs), what="cleans text"):
         for one, its_report in zip(report.filters, part.reports, strict=True):
             one.add(its_report)
         yield from part.pairs

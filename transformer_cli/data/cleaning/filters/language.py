@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from transformer_cli.data.checks.profiles import Floats
 from transformer_cli.data.cleaning.base import (
     FILTERS,
     Filter,
-    Floats,
     Languages,
     Mask,
     PairTexts,
@@ -74,7 +74,7 @@ class Language(Filter):
         return drop(found)
 
     def suspicion(self, text: PairTexts) -> Floats:
-        """By the evidence for the language of the other side, or else the confidence of the identification."""
+        """The evidence for the language of the other side, or else the confidence of the identification."""
         evidence = self._evidence(*self._sides.scores(text))
         found = certainty(evidence - _EVIDENCE)
         for index in np.flatnonzero(evidence <= _EVIDENCE).tolist():

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from transformer_cli.data.cleaning.base import FILTERS, Filter, Floats, PairTexts, Verdict, certainty, drop
+from transformer_cli.data.checks.profiles import Floats
+from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict, certainty, drop
 from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD
 
 _FEW = 200  # pairs of similar length, fewer of which say nothing of their spread

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transformer_cli.data.cleaning.base import FILTERS, Filter, Floats, Mask, PairTexts, Verdict, certainty
+from transformer_cli.data.checks.profiles import Floats
+from transformer_cli.data.cleaning.base import FILTERS, Filter, Mask, PairTexts, Verdict, certainty
 from transformer_cli.data.cleaning.lexicon import Ints, Lexicon, Words
 
 _FEW = 300  # pairs of a class of length, fewer of which say nothing of their scores
@@ -84,7 +85,7 @@ class WordAlignment(Filter):
         return verdict
 
     def suspicion(self, text: PairTexts) -> Floats:
-        """By how far the score of a pair is below that of translations."""
+        """Certainty grows with the distance of the score of a pair from those of translations."""
         sources, targets = self._lexicon.words(text)
         scores, classes = self._lexicon.scores(sources, targets), _classes(sources, targets)
         excess: Floats = np.zeros(len(text))
