@@ -93,6 +93,7 @@ VALUES: dict[str, str] = {
     "--vocabulary": "v.spm",
     "translate --format": "srt",
     "embed --output": "a.npy",
+    "prepare --report": "cleaning.html",
     "config --command": "score",
     "serve --engine": "torch",
 }
@@ -465,6 +466,8 @@ RUNS: dict[str, dict[str, Case]] = {
     },
     "prepare": {
         "--list": Case("--list text", r"^text: text, a sentence a line, 6 rows"),
+        "--report": Case("--report text", "text: reports are not written in such files", code=2),
+        "--overwrite": Case("--report text --overwrite", "text: reports are not written in such files", code=2),
         "--name": Case(
             "--name x --device cpu",
             "not used by `tfm prepare`: name",

@@ -13,7 +13,7 @@ from string import Template
 
 def document(package: str, *, title: str, connect_to: str = "", framed: str = "", **values: str) -> str:
     """The page whose body is page.html of `package` with `values`, which are HTML, styled by its page.css, with its
-    page.js. `title` is plain text.
+    page.js if it has one. `title` is plain text.
 
     Its script may `connect_to` a source as a content security policy writes it: `'self'` is the server that the page
     came from. `framed` is a package whose page it shows in an `<iframe srcdoc>`, which inherits the policy of this page
@@ -47,7 +47,7 @@ def _style(package: str) -> str:
 
 
 def _script(package: str) -> str:
-    return _asset(package, "page.js")
+    return _asset(package, "page.js") if (files(package) / "page.js").is_file() else ""
 
 
 def _asset(package: str, name: str) -> str:

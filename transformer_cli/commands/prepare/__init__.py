@@ -25,7 +25,7 @@ register(
         run=_run,
         recipe_by_task=True,
         missing=missing_languages,
-        reads=("data", "init", "experiment", "recipe", "plugins", "listing"),
+        reads=("data", "init", "experiment", "recipe", "plugins", "listing", "report", "overwrite"),
         reads_with={"init.from_": ("runs", "name", "resume")},
     )
 )

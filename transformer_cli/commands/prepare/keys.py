@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from transformer_cli.config.fields import key
+from transformer_cli.config.fields import OVERWRITE, key
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.errors import ConfigError
 
 
 @dataclass
@@ -18,6 +19,15 @@ class PrepareConfig(TrainConfig):
         flag="--list",
         affects="place",
     )
+    report: str | None = key(
+        None,
+        "File (.html) for a page of what cleaning did: counts of each filter, and pairs as examples.",
+        path=True,
+        flag="--report",
+    )
+    overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
 
     def __post_init__(self) -> None:
         """Checks each part; whether they fit together is checked by `tfm train`."""
+        if self.report is not None and self.listing:
+            raise ConfigError(f"report={self.report}: nothing is cleaned with --list. Leave it out")

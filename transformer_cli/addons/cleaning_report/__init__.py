@@ -1,0 +1,3 @@
+"""The page of `tfm prepare --report`: what the filters of training text did, with examples."""
+
+NEEDS = ("pages",)
