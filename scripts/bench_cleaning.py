@@ -1,0 +1,282 @@
+"""Measures the filters of data.clean; benchmarks/cleaning.md holds what it printed. FOLDER has multi30k/ and others.
+
+python scripts/bench_cleaning.py noise FOLDER    known faults in sound text: recall of each kind, precision of filters
+python scripts/bench_cleaning.py sound FOLDER    what is dropped of text without known faults, with examples
+python scripts/bench_cleaning.py short FOLDER    false alarms in short lines: FOLDER has LANGUAGE/LC_MESSAGES/*.mo
+python scripts/bench_cleaning.py speed FOLDER    preparation with and without data.clean, in turn
+"""
+
+import argparse
+import gettext
+import gzip
+import html
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from transformer_cli.data.cleaning.base import FILTERS, Languages, PairTexts, chosen_filters
+from transformer_cli.data.cleaning.clean_corpora import PART, SAMPLE, apply
+
+Pairs = list[tuple[str, str]]
+SHARE = 0.05  # of the pairs that get faults of one kind
+BOILERPLATE = {
+    "en": [
+        "Click here to read more about our products and services.",
+        "This page was last modified on Monday.",
+        "Please sign in to leave a comment below.",
+    ],
+    "de": [
+        "Alle Rechte vorbehalten, Nachdruck nur mit Genehmigung.",
+        "Melden Sie sich an, um einen Kommentar zu schreiben.",
+        "Klicken Sie hier, um mehr zu erfahren.",
+    ],
+    "fr": [
+        "Tous droits réservés, reproduction interdite.",
+        "Connectez-vous pour laisser un commentaire.",
+        "Cliquez ici pour en savoir plus sur nos produits.",
+    ],
+}
+SHORT = ("cs", "de", "el", "es", "fi", "fr", "it", "nl", "pl", "pt", "sv", "tr")  # languages, with English
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text file, or of the same with .gz."""
+    data = path.read_bytes() if path.exists() else gzip.decompress(path.with_name(f"{path.name}.gz").read_bytes())
+    return data.decode().split("\n")[:-1]
+
+
+def pairs_of(folder: Path, stems: Sequence[str], source: str, target: str) -> Pairs:
+    sides = [[line for stem in stems for line in lines_of(folder / f"{stem}.{one}")] for one in (source, target)]
+    return list(zip(*sides, strict=True))
+
+
+@dataclass
+class Broken:
+    """Pairs with faults, what each was before, and the kind of its fault, empty for none."""
+
+    pairs: Pairs
+    sound: Pairs
+    kinds: list[str]
+
+
+def broken(sound: Pairs, foreign: list[str], languages: tuple[str, str], *, seed: int, share: float = SHARE) -> Broken:
+    """Faults in a share of the pairs for each kind: blocks of shifted targets, and single pairs of eight kinds."""
+    draw, n = random.Random(seed), len(sound)
+    pairs, kinds = list(sound), [""] * n
+    n_each = int(share * n)
+    left = n_each
+    while left >= 20:
+        size = min(left, draw.choice([50, 100, 200, 400]))
+        start = draw.randrange(0, max(1, n - size))
+        if any(kinds[max(0, start - 5) : start + size + 5]):
+            continue
+        lag = draw.choice([-2, -1, 1, 2])
+        for index in range(start, start + size):
+            pairs[index] = pairs[index][0], sound[start + (index - start + lag) % size][1]
+            kinds[index] = "shifted"
+        left -= size
+    free = [index for index, kind in enumerate(kinds) if not kind]
+    draw.shuffle(free)
+    unrelated = free[:n_each]
+    for index, other in zip(unrelated, unrelated[1:] + unrelated[:1], strict=True):
+        pairs[index], kinds[index] = (sound[index][0], sound[other][1]), "misaligned"
+    rest = free[n_each:]
+    # Mojibake first: it needs letters that are no ASCII.
+    chosen = {"mojibake": [index for index in rest if not sound[index][1].isascii()][:n_each]}
+    taken = set(chosen["mojibake"])
+    rest = [index for index in rest if index not in taken]
+    for number, kind in enumerate(("swapped", "copied", "foreign", "boilerplate", "markup")):
+        chosen[kind] = rest[number * n_each : (number + 1) * n_each]
+    for kind, rows in chosen.items():
+        for index in rows:
+            pairs[index] = faulty(kind, sound[index], draw.randrange(2), foreign, languages, draw)
+            kinds[index] = kind
+    return Broken(pairs, sound, kinds)
+
+
+def faulty(
+    kind: str, pair: tuple[str, str], side: int, foreign: list[str], languages: tuple[str, str], draw: random.Random
+) -> tuple[str, str]:
+    """A pair with a fault of one side."""
+    if kind == "swapped":
+        return pair[::-1]
+    if kind == "mojibake":
+        return pair[0], pair[1].encode().decode(draw.choice(["latin-1", "cp1252"]), "replace").replace("\ufffd", "")
+    line = pair[side]
+    changed = {
+        "copied": pair[1 - side],
+        "foreign": draw.choice(foreign),
+        "boilerplate": draw.choice(BOILERPLATE[languages[side]]),
+        "markup": draw.choice(
+            [
+                f'<p class="text">{line}</p>',
+                f'<a href="/index.html">{line}</a><br/>',
+                html.escape(line).replace(" ", "&nbsp;", 1),
+                f"<b>{line.replace(' ', '</b> <i>', 1)}</i>",
+            ]
+        ),
+    }[kind]
+    return (changed, pair[1]) if side == 0 else (pair[0], changed)
+
+
+@dataclass
+class Cleaned:
+    """The filter that dropped or repaired each pair, empty where none did, and the pair that it left."""
+
+    by: list[str]
+    dropped: list[bool]
+    left: Pairs
+
+
+def cleaned(pairs: Pairs, languages: tuple[str, str]) -> Cleaned:
+    """The pairs after the filters of auto, which are trained on a sample as in a preparation."""
+    sample = pairs[:: max(1, -(-len(pairs) // SAMPLE))]
+    text = PairTexts([s for s, _ in sample], [t for _, t in sample], np.arange(len(sample)) * 1000)
+    filters = {}
+    for name, limit in chosen_filters(["auto"]).items():
+        filters[name] = FILTERS[name](Languages(*languages), limit)
+        filters[name].learn(text)
+        text, _ = apply(filters[name], text)
+    done = Cleaned([""] * len(pairs), [False] * len(pairs), list(pairs))
+    for first in range(0, len(pairs), PART):
+        part = pairs[first : first + PART]
+        text = PairTexts([s for s, _ in part], [t for _, t in part], np.arange(first, first + len(part)))
+        for name, one in filters.items():
+            before, (text, verdict) = text, apply(one, text)
+            for index in before.numbers[verdict.dropped].tolist():
+                done.by[index], done.dropped[index] = name, True
+            for row, pair in verdict.repaired.items():
+                done.by[int(before.numbers[row])], done.left[int(before.numbers[row])] = name, pair
+    return done
+
+
+def noise(folder: Path, seeds: Sequence[int]) -> Iterator[str]:
+    """Recall of each kind of fault, as dropped or put right, and the precision of each filter."""
+    multi30k, tatoeba = folder / "multi30k", folder / "tatoeba_en_de"
+    corpora = {
+        "Multi30k en-fr": (pairs_of(multi30k, ["train"], "en", "fr"), lines_of(multi30k / "train.de"), ("en", "fr")),
+        "Tatoeba en-de": (
+            pairs_of(tatoeba, ["train"], "en", "de"),
+            lines_of(folder / "tatoeba_en_fr" / "train.fr"),
+            ("en", "de"),
+        ),
+    }
+    for name, (sound, foreign, languages) in corpora.items():
+        for seed in seeds:
+            text = broken(sound, foreign, languages, seed=seed)
+            done = cleaned(text.pairs, languages)
+            yield f"\n{name}, seed {seed}: {len(sound):,} pairs\n"
+            yield "| kind | pairs | dropped | put right | repaired otherwise | recall |"
+            yield "|---|---:|---:|---:|---:|---:|"
+            for kind in sorted(set(text.kinds) - {""}):
+                rows = [i for i, found in enumerate(text.kinds) if found == kind]
+                dropped = sum(done.dropped[i] for i in rows)
+                right = sum(bool(done.by[i]) and not done.dropped[i] and done.left[i] == text.sound[i] for i in rows)
+                other = sum(bool(done.by[i]) for i in rows) - dropped - right
+                recall = (dropped + right + other) / len(rows)
+                yield f"| {kind} | {len(rows):,} | {dropped:,} | {right:,} | {other:,} | {recall:.3f} |"
+            yield "\n| filter | acted on | of these sound | precision |\n|---|---:|---:|---:|"
+            for one, n in sorted(Counter(filter(None, done.by)).items()):
+                n_sound = sum(by == one and not kind for by, kind in zip(done.by, text.kinds, strict=True))
+                yield f"| {one} | {n:,} | {n_sound:,} | {1 - n_sound / n:.3f} |"
+
+
+def sound(folder: Path) -> Iterator[str]:
+    """What is dropped of text that people translated, and the first three pairs by each filter."""
+    news = [f"newstest{year}" for year in range(2008, 2014)]
+    ted = ["dev2010", "tedx_dev2012", "tedx_tst2013", "tedx_tst2014", "tst2010", "tst2011", "tst2013", "tst2014"]
+    for name, stems, pair in (
+        ("wmt14_en_de", news, ("en", "de")),
+        ("wmt14_en_de", news, ("en", "fr")),
+        ("ted_de_en_raw", ted, ("de", "en")),
+        ("europarl_de_en_20k", ["train"], ("de", "en")),
+        ("tatoeba_en_de", ["train"], ("en", "de")),
+        ("tatoeba_en_fr", ["train"], ("en", "fr")),
+        ("multi30k", ["train"], ("en", "de")),
+        ("multi30k", ["train"], ("en", "fr")),
+        ("small_parallel_enja", ["train"], ("en", "ja")),
+    ):
+        text = pairs_of(folder / name, stems, *pair)
+        done = cleaned(text, pair)
+        counts = Counter(by for by, dropped in zip(done.by, done.dropped, strict=True) if dropped)
+        share = 100 * counts.total() / len(text)
+        listed = ", ".join(f"{by} {n}" for by, n in counts.items()) or "none"
+        yield f"{name} {pair[0]}-{pair[1]}: {counts.total()} of {len(text):,} dropped, {share:.2f} %: {listed}"
+        for by in counts:
+            for index in [i for i, found in enumerate(done.by) if found == by and done.dropped[i]][:3]:
+                yield f"    {by}: {text[index][0][:90]} | {text[index][1][:90]}"
+
+
+def short(folder: Path) -> Iterator[str]:
+    """False alarms of `language` in lines of 15 to 30 characters, of translated messages of a program."""
+    yield "| language | pairs | dropped | % |\n|---|---:|---:|---:|"
+    for language in SHORT:
+        messages: Pairs = []
+        for path in sorted(folder.rglob(f"{language}/LC_MESSAGES/*.mo")):
+            with path.open("rb") as file:
+                catalog = gettext.GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+            messages += [(s, t) for s, t in catalog.items() if isinstance(s, str) and s and t and "%" not in s]
+        pairs = [pair for pair in messages if "\n" not in "".join(pair)]
+        if not pairs:
+            continue
+        text = PairTexts([s for s, _ in pairs], [t for _, t in pairs], np.arange(len(pairs)))
+        one = FILTERS["language"](Languages("en", language), FILTERS["language"].threshold)
+        one.learn(text)
+        is_short = np.array([15 <= min(map(len, pair)) <= 30 for pair in pairs])
+        dropped = one.apply(text).dropped & is_short
+        yield f"| {language} | {is_short.sum()} | {dropped.sum()} | {100 * dropped.sum() / is_short.sum():.2f} |"
+        for index in np.flatnonzero(dropped)[:3].tolist():
+            print(language, pairs[index], file=sys.stderr)
+
+
+def speed(folder: Path, n_pairs: int, rounds: int) -> Iterator[str]:
+    """`tfm prepare` of Tatoeba en-de, repeated to `n_pairs` pairs with other names, without and with data.clean."""
+    text = pairs_of(folder / "tatoeba_en_de", ["train"], "en", "de")
+    with tempfile.TemporaryDirectory() as place:
+        for side, language in enumerate(("en", "de")):
+            with (Path(place) / f"train.{language}").open("w", encoding="utf-8") as file:
+                for number in range(n_pairs):
+                    repeat, index = divmod(number, len(text))
+                    file.write(text[index][side] + (f" ({repeat})" if repeat else "") + "\n")
+        seconds: dict[str, list[float]] = {"[]": [], "[auto]": []}
+        for number in range(rounds):
+            for clean, found in seconds.items():
+                command = [sys.executable, "-m", "transformer_cli", "prepare", "data=files", "data.train=train"]
+                command += ["data.source_lang=en", "data.target_lang=de", f"data.clean={clean}"]
+                start = time.perf_counter()
+                subprocess.run([*command, f"data.cache=cache{number}{clean}"], cwd=place, check=True)
+                found.append(time.perf_counter() - start)
+        rates = {clean: [n_pairs / second for second in found] for clean, found in seconds.items()}
+        ratios = [cleaned / plain for plain, cleaned in zip(*rates.values(), strict=True)]
+        yield json.dumps({"pairs": n_pairs, "pairs/s": rates, "ratios": ratios})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["noise", "sound", "short", "speed"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
+    parser.add_argument("--pairs", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    lines = {
+        "noise": lambda: noise(given.folder, given.seeds),
+        "sound": lambda: sound(given.folder),
+        "short": lambda: short(given.folder),
+        "speed": lambda: speed(given.folder, given.pairs, given.rounds),
+    }
+    for line in lines[given.what]():
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
