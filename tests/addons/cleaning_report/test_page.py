@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.each import each
+from tests.toy.run import prepared
 from transformer_cli.addons.cleaning_report.page import render
 from transformer_cli.cli import main
 from transformer_cli.commands.prepare.keys import PrepareConfig
+from transformer_cli.commands.prepare.reports import CLEANING_REPORTS, check_report, write_report
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.cleaning.clean_corpora import FilteringReport, FilterReport
+from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.errors import ConfigError
 
@@ -200,3 +203,17 @@ def test_reports_in_other_files_are_refused_before_anything_is_read(
     assert text.read_text() == "kept"
     with pytest.raises(ConfigError, match=r"^report=r\.html: nothing is cleaned with --list\. Leave it out$"):
         load_config("prepare", [*words[1:], "report=r.html", "listing=[corpus]"])
+
+
+def test_a_writer_of_a_plugin_that_returns_no_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(prepared: Prepared, config: DataConfig) -> None:
+        return None
+
+    monkeypatch.setattr(CLEANING_REPORTS, "_entries", dict(CLEANING_REPORTS.items()))
+    CLEANING_REPORTS.register("txt")(write)
+    check_report(f"{tmp_path}/r.txt", overwrite=False)
+    with pytest.raises(
+        ConfigError, match=r"test_page\.py:\d+\): returned None, not the text of a report\. Correct it$"
+    ):
+        write_report(f"{tmp_path}/r.txt", prepared(), config(), overwrite=False)
+    assert not (tmp_path / "r.txt").exists()

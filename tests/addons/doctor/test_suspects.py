@@ -108,6 +108,15 @@ def test_fewer_are_the_first_of_more_whatever_the_parts(
     assert fewer.n_by_filter == found.n_by_filter
 
 
+@pytest.mark.slow
+def test_several_processes_find_what_one_does(pairs: Pairs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, _ = faulty(pairs)
+    one = found_in(tmp_path, broken, 12)
+    monkeypatch.setattr(clean_corpora, "PART", 300)
+    monkeypatch.setattr(suspects, "n_workers", lambda n_pairs: 2)
+    assert found_in(tmp_path, broken, 12).worst == one.worst
+
+
 def test_in_clean_text_no_pair_is_suspect(pairs: Pairs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--suspects", "5", *arguments(tmp_path, f"data.train=[{write(tmp_path, pairs)}]")]) == 0
     assert capsys.readouterr().out == "none of 2,000 training pairs is suspect\n"
