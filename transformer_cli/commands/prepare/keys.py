@@ -17,7 +17,6 @@ class PrepareConfig(TrainConfig):
         " languages, rows, samples.",
         path=True,
         flag="--list",
-        affects="place",
     )
     report: str | None = key(
         None,
