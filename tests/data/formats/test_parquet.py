@@ -61,6 +61,9 @@ def test_folders_of_datasets_are_read_shard_after_shard(folder: Folder, arrow: A
     for name in ("saved", "hub"):
         with pytest.raises(DataError, match=rf"{name}: holds 2 splits: .*Name one, as data\.train=.*{name}/"):
             folder.pairs(name)
+    write(arrow, halves[0], folder.path / "saved/train/data-00000-of-00001.arrow")  # saved before, in another number
+    with pytest.raises(DataError, match=r"train: has files of several datasets: 'data-00000-of-00001\.arrow', 'data-0"):
+        folder.pairs("saved/train")
     (folder.path / "hub/data/train-00000-of-00002.parquet").unlink()
     with pytest.raises(DataError, match=r"has 1 of the 2 files of its dataset\. Fetch it again"):
         folder.pairs("hub/train")

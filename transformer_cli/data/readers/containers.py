@@ -166,6 +166,10 @@ def _split_of(shard: Path) -> str:
 def _whole(path: Path, shards: Sequence[Path]) -> tuple[CorpusFile, ...]:
     """The shards, if none is missing."""
     numbers = [found for found in map(_SHARD.fullmatch, [shard.stem for shard in shards]) if found]
+    if len({one["n"] for one in numbers}) > 1:
+        raise DataError(
+            f"{shown(path)}: has files of several datasets: {_shown([one.name for one in shards])}. Name one"
+        )
     if numbers and len({int(one["number"]) for one in numbers}) < (n := int(numbers[0]["n"])):
         raise DataError(f"{shown(path)}: has {len(numbers)} of the {n} files of its dataset. Fetch it again")
     return tuple(CorpusFile(shard, None, format_by_name(shard.name)) for shard in shards)
