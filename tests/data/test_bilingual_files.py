@@ -102,6 +102,22 @@ def test_a_file_of_several_targets_goes_with_the_tag_of_its_language(tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("labels", "holds texts beside their translations, which data.task=classification does not train on"),
+        ("text", "is a translation memory (TMX), and a language model trains on lines of text. Save its texts"),
+    ],
+)
+def test_other_tasks_do_not_train_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], task: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("memory.tmx").write_text(TMX, encoding="utf-8")
+    assert main(["prepare", f"data={task}", "data.train=memory.tmx"]) == 3
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         (TMX[:-40], "the file ends here, within an element. Fetch or export it again"),

@@ -24,6 +24,11 @@ class Sides(dict[str, tuple[int, int]]):
         self.asked = config.source_lang, config.target_lang
         self._codes = [[Code.of(one) for one in languages_of(side)] for side in self.asked]
         self._named: list[dict[Code, str]] = [{}, {}]
+        if not config.trained.translates:
+            raise DataError(
+                f"{name}: holds texts beside their translations, which data.task={config.task} does not train on. Name"
+                f" {config.trained.files}"
+            )
         if {*self._codes[SOURCE]} & {*self._codes[TARGET]}:
             raise DataError(
                 f"{name}: data.source_lang={self.asked[0]} data.target_lang={self.asked[1]} name one language, of which"
