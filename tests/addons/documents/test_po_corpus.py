@@ -80,6 +80,14 @@ def test_the_language_of_the_header_is_that_of_the_translations() -> None:
     assert rows("po", other) == [("one", "eins")]
 
 
+@each(
+    "written, text",
+    [("caf\\303\\251", "café"), ("a\\x41\\101", "aAA"), ("\\351", "é"), ("C:\\\\303", "C:\\303"), ("\\\\x41", "\\x41")],
+)
+def test_bytes_that_are_escaped_are_characters(written: str, text: str) -> None:
+    assert rows("po", catalogue(message(written, "x"))) == [(text, "x")]
+
+
 @each("charset, text", [("UTF-8", "é日"), ("ISO-8859-1", "é"), ("EUC-JP", "日本"), ("KOI8-R", "да"), ("CHARSET", "é")])
 def test_the_charset_of_the_header_decodes_the_file(charset: str, text: str) -> None:
     written = catalogue(message("one", text), charset=charset)

@@ -12,7 +12,8 @@ _TOKEN = re.compile(
     r"|(?P<keyword>domain|msgctxt|msgid_plural|msgid|msgstr(?:\s*+\[\s*+\d{1,3}\s*+\])?+)(?![\w\[])"
     r'|"(?P<string>(?:[^"\\\n]|\\[^\n])*+)"'
 )
-_ESCAPED = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))")
+_NUMBER = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2}))")
+_ESCAPED = re.compile(rf"((?:{_NUMBER.pattern})++)|\\(.)")
 _MEANING = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 _FIRST = ("msgctxt", "msgid", "domain")  # with which another message begins
 
@@ -131,9 +132,13 @@ class _Reader:
 
 def unescaped(string: str) -> str:
     def character(match: re.Match[str]) -> str:
-        if match[3] is not None:
-            return _MEANING.get(match[3], match[3])
-        return chr(int(match[1], 8) if match[1] else int(match[2], 16))
+        if match[4] is not None:
+            return _MEANING.get(match[4], match[4])
+        numbers = [int(octal or code, 8 if octal else 16) for octal, code in _NUMBER.findall(match[1])]
+        try:
+            return bytes(numbers).decode()  # xgettext --escape writes the bytes of a character so
+        except ValueError:
+            return "".join(map(chr, numbers))
 
     return _ESCAPED.sub(character, string)
 
