@@ -4,12 +4,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
+from pathlib import Path
 
 import numpy as np
 
 from transformer_cli.data.cache import Array
+from transformer_cli.data.shards import PartStore, each_part
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.data.worker_processes import in_processes
 
 _CHUNK = 10_000  # pairs encoded at a time
 
@@ -80,7 +81,7 @@ def chunks(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[Pairs]:
 
 
 def encoded(
-    pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, *, n_processes: int
+    pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, *, n_processes: int, store: PartStore | None = None
 ) -> Iterator[tuple[Encoded, Encoded]]:
     """Both sides of chunks of `pairs`, in order, the same whatever the number of processes. Raises EnvironmentFault.
 
@@ -88,7 +89,21 @@ def encoded(
     """
     models = (tokenizers.source.model_bytes, tokenizers.target.model_bytes)
     work = _Encode(*models, n_threads=1 if n_processes > 1 else None)
-    return in_processes(work, chunks(pairs, _CHUNK), n_processes=n_processes, what="encodes text")
+    parts = chunks(pairs, _CHUNK)
+    return each_part(store, "encoded", work, parts, _Arrays(), n_processes=n_processes, what="encodes text")
+
+
+class _Arrays:
+    """Both sides of encoded pairs in a file of arrays."""
+
+    def save(self, path: Path, sides: tuple[Encoded, Encoded]) -> None:
+        source, target = sides
+        with path.open("wb") as file:
+            np.savez(file, a=source.ids, b=source.lengths, c=target.ids, d=target.lengths)
+
+    def load(self, path: Path) -> tuple[Encoded, Encoded]:
+        with np.load(path, allow_pickle=False) as found:
+            return Encoded(found["a"], found["b"]), Encoded(found["c"], found["d"])
 
 
 @dataclass(frozen=True)

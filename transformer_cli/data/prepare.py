@@ -8,9 +8,11 @@ memory-mapped in training.
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import chain, compress, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +23,7 @@ from tqdm import tqdm
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
+from transformer_cli.config.shard import WHOLE, Shard
 from transformer_cli.config.tasks import Task
 from transformer_cli.data.cache import MANIFEST, Array, CorpusWriter, EncodedCorpus, ensure_folder, manifest
 from transformer_cli.data.cache_key import cache_key, input_hashes, is_mixed, vocabulary_sizes
@@ -41,6 +44,7 @@ from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.own_vocabulary import check_tags_of, own_tokenizers
 from transformer_cli.data.pairs import check_separates, texts_of
 from transformer_cli.data.readers import Split, reader_of
+from transformer_cli.data.shards import PartStore
 from transformer_cli.data.shuffling import Part, times_per_epoch
 from transformer_cli.data.splits import Splits, load_splits
 from transformer_cli.data.tags import split_tags
@@ -90,12 +94,15 @@ def prepare(
     progress: bool = False,
     tokenizers: Tokenizers | None = None,
     left_out: Sequence[str] = (),
+    shard: Shard = WHOLE,
 ) -> Prepared:
     """Fetch, clean, split, tokenize and encode a corpus, or open what an earlier call has left in the cache.
 
     With `tokenizers`, text is encoded by those rather than by what is trained on it. No training pair has a source
     sentence of `left_out`, which are without tags; dev and test are what they are without. Raises DataError for text
     that cannot be used, ConfigError for options that do not fit it, EnvironmentFault if the cache cannot be written.
+
+    A `shard` of several works on its parts of the text alone, and raises Incomplete while others have theirs to do.
     """
     reader = reader_of(config)
     if tokenizers is not None and config.tokenizer.model is not None:
@@ -118,11 +125,20 @@ def prepare(
     inputs = input_hashes(config, hashes)
     left_out_keys = frozenset(filter(None, map(sentence_key(config), left_out)))
     folder = place / f"prepared-{cache_key(config, inputs, tokenizers, left_out_keys)[:12]}"
-    ensure_folder(
-        folder,
-        lambda empty: _build(empty, config, progress=progress, tokenizers=tokenizers, left_out=left_out_keys),
-        hashes,
-    )
+    store = PartStore(folder.with_name(f"{folder.name}.parts"), shard) if shard != WHOLE else None
+
+    def build(empty: Path) -> None:
+        _build(empty, config, progress=progress, tokenizers=tokenizers, left_out=left_out_keys, store=store)
+
+    if store is not None and not folder.exists():
+        if not config.trained.translates:
+            raise ConfigError(f"shard={shard}: data.task={config.task} is prepared in one piece. Leave it out")
+        place.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=place, prefix=".shard-") as scratch:  # beside the lock: shards run side by side
+            build(Path(scratch))
+    ensure_folder(folder, build, hashes)
+    if store is not None:
+        shutil.rmtree(store.folder, ignore_errors=True)  # another shard may do the same
     prepared = _open(folder, config.trained)
     if is_mixed(config):
         prepared = replace(prepared, parts=_parts(folder, prepared.train, config))
@@ -139,13 +155,19 @@ def _shown_size(config: DataConfig) -> str:
 
 
 def _build(
-    folder: Path, config: DataConfig, *, progress: bool, tokenizers: Tokenizers | None, left_out: frozenset[str]
+    folder: Path,
+    config: DataConfig,
+    *,
+    progress: bool,
+    tokenizers: Tokenizers | None,
+    left_out: frozenset[str],
+    store: PartStore | None,
 ) -> None:
-    """Fill `folder` with the files that `_open` reads."""
+    """Fill `folder` with the files that `_open` reads. Raises Incomplete where shards have parts still to make."""
     with TemporaryDirectory(dir=folder) as spool:
         if sum(path.stat().st_size for path in input_files(config, "train")) > _LARGE_BYTES:
             LOGGER.info("reading and cleaning the text of data.train")
-        splits = load_splits(config, Path(spool))
+        splits = load_splits(config, Path(spool), store)
         train, report = clean(
             splits.train,
             drop_duplicates=config.drop_duplicates,
@@ -165,12 +187,12 @@ def _build(
         if tokenizers is None and is_large:
             LOGGER.info("training a vocabulary of %s pieces", _shown_size(config))
         if tokenizers is None:
-            tokenizers = _train_tokenizers(train, config)
+            tokenizers = _own_or_of_shards(train, config, store)
         if is_large:
             LOGGER.info("encoding the text")
         kept: list[Array] = []
         task = config.trained
-        encode = task.encode if task.has_words else _encoded
+        encode = task.encode if task.has_words else partial(_encoded, store=store)
         with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=task.has_words) as writer:
             for sources, targets, *word_ends in encode(
                 train, tokenizers, labels, config, report, progress=progress, kept=kept
@@ -225,6 +247,22 @@ def _scored(text: ParallelText | None, labels: list[str], split: Split, config: 
     return None if text is None else config.trained.scored_text(text, labels, split, config)
 
 
+def _own_or_of_shards(text: CleanText, config: DataConfig, store: PartStore | None) -> Tokenizers:
+    """The tokenizers that are trained on the text, once for all shards."""
+    if store is None:
+        return _train_tokenizers(text, config)
+    trained: list[Tokenizers] = []
+
+    def model(side: str) -> bytes:
+        if not trained:
+            trained.append(_train_tokenizers(text, config))
+        bytes_of: bytes = getattr(trained[0], side).model_bytes
+        return bytes_of
+
+    source, target = (Tokenizer(store.keep(f"{side}.model", partial(model, side))) for side in ("source", "target"))
+    return Tokenizers(source, source if config.tokenizer.joint else target)
+
+
 def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
     """Train the tokenizers; only the sentences they are trained on are held in memory."""
 
@@ -263,6 +301,7 @@ def _encoded(
     *,
     progress: bool,
     kept: list[Array],
+    store: PartStore | None,
 ) -> Iterator[tuple[Encoded, Encoded]]:
     """Chunks of the pairs that pass the filters of length and length ratio, as ids that end with EOS.
 
@@ -274,7 +313,7 @@ def _encoded(
     classes = (numbers[label] for _, label in text.each()) if labels else iter(())
     source, target = tokenizers.source, tokenizers.target
     with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
-        for sources, targets in encoded(_sides(text, config), tokenizers, n_processes=n_processes):
+        for sources, targets in encoded(_sides(text, config), tokenizers, n_processes=n_processes, store=store):
             if config.n_texts == 2:  # whose sides are the two texts
                 sources = sources.joined(targets, source)
             if config.truncate_source:

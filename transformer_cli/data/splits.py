@@ -24,6 +24,7 @@ from transformer_cli.data.corpus import (
 )
 from transformer_cli.data.normalization import canonical
 from transformer_cli.data.readers import Split
+from transformer_cli.data.shards import PartStore
 from transformer_cli.data.tags import split_tags
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
@@ -69,14 +70,14 @@ class Splits:
                 yield f"{len(held.text):,} pairs held out of the training text as {split}{less}; {others}"
 
 
-def load_splits(config: DataConfig, spool: Path) -> Splits:
+def load_splits(config: DataConfig, spool: Path, store: PartStore | None = None) -> Splits:
     """Load the named splits, clean the training text, and hold out from it those that are not named.
 
-    The training text is kept in files in the folder `spool`.
+    The training text is kept in files in the folder `spool`. Raises Incomplete where shards have still to clean it.
     """
     train, filtering = stream_text(config, spool), None
     if config.filters:
-        train, filtering = cleaned(train, config, spool)
+        train, filtering = cleaned(train, config, spool, store)
     named = {split: load_text(config, split) for split in _HELD_OUT}
     splits = Splits(train, dev=ParallelText(), test=None, filtering=filtering)
     for split, text in named.items():

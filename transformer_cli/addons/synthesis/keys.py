@@ -1,6 +1,5 @@
 """Keys of `tfm augment`."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,6 +8,7 @@ from typing import Any
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
+from transformer_cli.config.shard import Shard
 from transformer_cli.config.shared import ENGINE, TAG, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
@@ -34,26 +34,6 @@ FOR_A_MERGE = ("method", "output", "overwrite", "plugins")
 
 
 MIN_SCORE = -3.0
-
-
-@dataclass(frozen=True, order=True)
-class Shard:
-    """Part `number` of `n`, counted from 1."""
-
-    number: int
-    n: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Shard":
-        """Parses `2/8`. Raises ConfigError."""
-        match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
-        if match is None or int(match[1]) > int(match[2]):
-            several = "; several need -m, as in `-m shard=1/2,2/2`" if "," in text else ""
-            raise ConfigError(f"shard={text}: must be I/N with I from 1 to N, as 2/8{several}. Correct it")
-        return cls(int(match[1]), int(match[2]))
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.n}"
 
 
 @dataclass

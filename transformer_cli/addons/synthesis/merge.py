@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.addons.synthesis.keys import Shard
 from transformer_cli.addons.synthesis.work import (
     CorpusReport,
     alone_in,
@@ -20,6 +19,7 @@ from transformer_cli.addons.synthesis.work import (
     report_of,
     unpublished,
 )
+from transformer_cli.config.shard import Shard
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.files import wrap_os_errors, writing_whole

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.addons.synthesis.filters import PairFilters
-from transformer_cli.addons.synthesis.keys import AugmentConfig, AugmentMethod, Shard
+from transformer_cli.addons.synthesis.keys import AugmentConfig, AugmentMethod
 from transformer_cli.addons.synthesis.merge import merge, shard_name
 from transformer_cli.addons.synthesis.methods import REPEATED, LogProbs, Synthesis
 from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_range, refuse_other_formats
@@ -26,6 +26,7 @@ from transformer_cli.addons.synthesis.work import (
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.overrides import as_list
+from transformer_cli.config.shard import Shard
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.hashes import file_sha256

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from transformer_cli.addons.synthesis.keys import Shard
+from transformer_cli.config.shard import Shard
 from transformer_cli.data.lines import MAX_LINE_BYTES, open_text, other_format, shown
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.files import wrap_os_errors

@@ -1,6 +1,9 @@
 """`tfm prepare`."""
 
-from transformer_cli.command import Command, register
+import time
+from dataclasses import replace
+
+from transformer_cli.command import Command, SweepRun, register
 from transformer_cli.commands.languages import missing_languages
 from transformer_cli.commands.prepare.keys import PrepareConfig
 
@@ -16,6 +19,15 @@ def _run(config: PrepareConfig) -> None:
     run(config)
 
 
+def _sweep(config: PrepareConfig, run: SweepRun) -> tuple[SweepRun, float | None]:
+    """`run` with the pairs of the corpus, or how many parts are made of it."""
+    from transformer_cli.commands.prepare.run import prepare_and_report
+
+    start = time.perf_counter()
+    counts = prepare_and_report(config)
+    return replace(run, corpus=config.data.title, counts=counts, minutes=(time.perf_counter() - start) / 60), None
+
+
 register(
     Command(
         "prepare",
@@ -23,9 +35,10 @@ register(
         example="tfm prepare data=multi30k_en_de",
         schema=PrepareConfig,
         run=_run,
+        sweep=_sweep,
         recipe_by_task=True,
         missing=missing_languages,
-        reads=("data", "init", "experiment", "recipe", "plugins", "listing", "report", "overwrite"),
+        reads=("data", "init", "experiment", "recipe", "plugins", "listing", "report", "shard", "overwrite"),
         reads_with={"init.from_": ("runs", "name", "resume")},
     )
 )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from transformer_cli.config.fields import OVERWRITE, key
+from transformer_cli.config.shard import Shard
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
@@ -24,9 +25,16 @@ class PrepareConfig(TrainConfig):
         path=True,
         flag="--report",
     )
+    shard: str = key(
+        "1/1",
+        "Parts of the text that this process cleans and encodes, I/N: give each of N processes its own, and then the"
+        " same again, until the corpus is prepared.",
+        affects="place",
+    )
     overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
 
     def __post_init__(self) -> None:
         """Checks each part; whether they fit together is checked by `tfm train`."""
+        Shard.parse(self.shard)
         if self.report is not None and self.listing:
             raise ConfigError(f"report={self.report}: nothing is cleaned with --list. Leave it out")

@@ -7,7 +7,7 @@ sample and one part.
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +22,9 @@ from transformer_cli.data.corpus import SpooledText, sentence_key
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers import Corpus
 from transformer_cli.data.readers.checked import PairHash, checked_pairs
+from transformer_cli.data.shards import Incomplete, PartStore, each_part, write_json
 from transformer_cli.data.spooled import both_sides, of_both_sides
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.worker_processes import in_processes
 from transformer_cli.errors import DataError
 from transformer_cli.system import n_processors
 
@@ -105,18 +105,37 @@ class FilteringReport:
         return cls(plain["n_read"], plain["n_kept"], [FilterReport(**one) for one in plain["filters"]])
 
 
-def cleaned(text: SpooledText, config: DataConfig, spool: Path) -> tuple[SpooledText, FilteringReport]:
+def cleaned(
+    text: SpooledText, config: DataConfig, spool: Path, store: PartStore | None = None
+) -> tuple[SpooledText, FilteringReport]:
     """The training text without what the filters of `data.clean` drop, and with what they repair.
 
     Corpora with the same tags are cleaned by filters that learn from all of them, though not from sources that may be
-    held out as dev or test. Raises ConfigError, DataError.
+    held out as dev or test. Raises ConfigError, DataError, and Incomplete where shards have parts still to make.
     """
     trained, report = trained_filters(text, config, config.filters)
     done: list[_Read] = []
+    missing: Incomplete | None = None
     for number, ((corpus, files), filters) in enumerate(zip(text.corpora, trained, strict=True)):
         pairs = checked_pairs(corpus, files)
-        pairs = _cleaned(pairs, filters, report, config, n_pairs=text.sizes[number])
-        done.append(of_both_sides(corpus, files, both_sides(pairs, spool / f"clean-{number}")))
+        work = _CleanPart(filters, config.all_tags)
+        parts = each_part(
+            store,
+            f"cleaned-{number}",
+            work,
+            numbered_parts(pairs),
+            _AsJson(),
+            n_processes=n_workers(text.sizes[number]),
+            what="cleans text",
+        )
+        try:
+            sides = both_sides(_pairs_of(parts, report), spool / f"clean-{number}")
+        except Incomplete as error:
+            missing = error  # of this corpus; this shard has parts of the others to make
+            continue
+        done.append(of_both_sides(corpus, files, sides))
+    if missing is not None:
+        raise missing
     sizes = [len(sides[0]) for _, sides in done]
     report.n_kept = sum(sizes)
     return replace(text, corpora=done, sizes=sizes, hashes=[PairHash().value] * len(done)), report
@@ -239,15 +258,23 @@ def n_workers(n_pairs: int) -> int:
     return min(n_processors(), n_pairs // _PAIRS_PER_PROCESS)
 
 
-def _cleaned(
-    pairs: Iterator[Pair], filters: dict[str, Filter], report: FilteringReport, config: DataConfig, *, n_pairs: int
-) -> Iterator[Pair]:
-    """Clean pairs, with their tags, and add to `report` what was done."""
-    work = _CleanPart(filters, config.all_tags)
-    for part in in_processes(work, numbered_parts(pairs), n_processes=n_workers(n_pairs), what="cleans text"):
+def _pairs_of(parts: Iterator[_Cleaned], report: FilteringReport) -> Iterator[Pair]:
+    """The pairs of clean parts; what was done is added to `report`."""
+    for part in parts:
         for one, its_report in zip(report.filters, part.reports, strict=True):
             one.add(its_report)
         yield from part.pairs
+
+
+class _AsJson:
+    """A clean part in a file."""
+
+    def save(self, path: Path, part: _Cleaned) -> None:
+        write_json(path, [part.pairs, [asdict(one) for one in part.reports]])
+
+    def load(self, path: Path) -> _Cleaned:
+        pairs, reports = json.loads(path.read_bytes())
+        return _Cleaned([(source, target) for source, target in pairs], [FilterReport(**one) for one in reports])
 
 
 def apply(one: Filter, text: PairTexts) -> tuple[PairTexts, Verdict]:
