@@ -191,7 +191,7 @@ def noise(folder: Path, seeds: Sequence[int]) -> Iterator[str]:
 
 
 def sound(folder: Path) -> Iterator[str]:
-    """What is dropped of text that people translated, and the first three pairs by each filter."""
+    """Counts of what is dropped of text that people translated, and the first three pairs by each filter."""
     news = [f"newstest{year}" for year in range(2008, 2014)]
     ted = ["dev2010", "tedx_dev2012", "tedx_tst2013", "tedx_tst2014", "tst2010", "tst2011", "tst2013", "tst2014"]
     for name, stems, pair in (

@@ -94,16 +94,21 @@ def encoded(
 
 
 class _Arrays:
-    """Both sides of encoded pairs in a file of arrays."""
+    """Both sides of encoded pairs in a file: the sizes of four arrays, and these, as int64."""
 
     def save(self, path: Path, sides: tuple[Encoded, Encoded]) -> None:
-        source, target = sides
+        arrays = [array.astype("<i8") for side in sides for array in (side.ids, side.lengths)]
         with path.open("wb") as file:
-            np.savez(file, a=source.ids, b=source.lengths, c=target.ids, d=target.lengths)
+            file.write(np.array([len(array) for array in arrays], "<i8").tobytes())
+            file.writelines(array.tobytes() for array in arrays)
 
     def load(self, path: Path) -> tuple[Encoded, Encoded]:
-        with np.load(path, allow_pickle=False) as found:
-            return Encoded(found["a"], found["b"]), Encoded(found["c"], found["d"])
+        numbers = np.fromfile(path, "<i8")
+        source_ids, source_lengths, target_ids, target_lengths = np.split(numbers[4:], np.cumsum(numbers[:3]))
+        return (
+            Encoded(source_ids.astype(np.int32), source_lengths),
+            Encoded(target_ids.astype(np.int32), target_lengths),
+        )
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,15 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
-from transformer_cli.data.cleaning.base import AUTO, Filter, Pair, PairTexts
+from transformer_cli.data.cleaning.base import Filter, PairTexts
 from transformer_cli.data.cleaning.clean_corpora import n_workers, numbered_parts, repaired, trained_filters
 from transformer_cli.data.corpus import SpooledText, check_tags, stream_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers import Corpus, reader_of
+from transformer_cli.data.readers.base import Pair
 from transformer_cli.data.readers.checked import checked_pairs
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.worker_processes import in_processes

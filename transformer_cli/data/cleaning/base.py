@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.data.checks.profiles import Floats
+from transformer_cli.data.readers.base import Pair
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import Registry, place_of
 
-AUTO = "auto"  # stands for the filters that are measured to help, and cheap
-Pair = tuple[str, str]
 Mask = npt.NDArray[np.bool_]
 
 

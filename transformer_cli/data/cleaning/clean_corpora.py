@@ -16,11 +16,12 @@ import numpy as np
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import language_of, languages_of, tags_in
-from transformer_cli.data.cleaning.base import Filter, Languages, Pair, PairTexts, Unapplied, Verdict, chosen_filters
+from transformer_cli.data.cleaning.base import Filter, Languages, PairTexts, Unapplied, Verdict, chosen_filters
 from transformer_cli.data.cleaning.filters import FILTERS
 from transformer_cli.data.corpus import SpooledText, sentence_key
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers import Corpus
+from transformer_cli.data.readers.base import Pair
 from transformer_cli.data.readers.checked import PairHash, checked_pairs
 from transformer_cli.data.shards import Incomplete, PartStore, each_part, write_json
 from transformer_cli.data.spooled import both_sides, of_both_sides

@@ -27,7 +27,7 @@ class LineScores:
         return scores
 
 
-class Sides:
+class SideProfiles:
     """Profiles of the two sides of a text; `are_apart` says whether they can be told apart by them."""
 
     def __init__(self, text: PairTexts) -> None:

@@ -13,7 +13,7 @@ from transformer_cli.data.cleaning.base import (
     certainty,
     drop,
 )
-from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD, LineScores, Sides
+from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD, LineScores, SideProfiles
 from transformer_cli.data.language_identification import identifier
 from transformer_cli.languages import iso_639_1
 
@@ -59,7 +59,7 @@ class Language(Filter):
         self._own = _labels(languages.source), _labels(languages.target)
 
     def learn(self, text: PairTexts) -> None:
-        self._sides = Sides(text)
+        self._sides = SideProfiles(text)
         self._usual = [_usual(scores) for scores in self._sides.scores(text)]
 
     def apply(self, text: PairTexts) -> Verdict:

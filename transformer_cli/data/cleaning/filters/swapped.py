@@ -3,7 +3,7 @@
 import numpy as np
 
 from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict
-from transformer_cli.data.cleaning.sides import Sides
+from transformer_cli.data.cleaning.sides import SideProfiles
 
 _CLEARLY = 0.15  # nats a trigram by which each side must be in the language of the other
 
@@ -18,7 +18,7 @@ class Swapped(Filter):
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:
-        self._sides = Sides(text)
+        self._sides = SideProfiles(text)
 
     def apply(self, text: PairTexts) -> Verdict:
         verdict = Verdict(np.zeros(len(text), np.bool_))
