@@ -167,3 +167,13 @@ def test_a_header_without_a_language_of_the_corpus_is_refused(folder: Folder) ->
             folder.pairs(name, target_lang="es")
         assert len(folder.pairs(name, target_lang="es", header=False)) == 2
         assert len(folder.pairs(name, target_lang="es", columns=[0, 1], header=True)) == 1
+
+
+def test_a_table_with_the_languages_of_each_row_is_not_read_as_it_stands(folder: Folder) -> None:
+    """The rows of such a table may be in any languages."""
+    folder.write("a.csv", "source_lang,target_lang,source,target\n" + "en,fr,Hello you.,Bonjour toi.\n" * 9)
+    with pytest.raises(
+        DataError, match=r"a\.csv: none of its columns are called as en and fr: 'source_lang' \| 'target_"
+    ):
+        folder.pairs("a.csv")
+    assert folder.pairs("a.csv", columns=["source", "target"]) == [("Hello you.", "Bonjour toi.")] * 9

@@ -58,6 +58,9 @@ def test_folders_of_datasets_are_read_shard_after_shard(folder: Folder, arrow: A
     (folder.path / "saved/dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
     for name in ("saved/train", "hub/data/train", "hub/train"):
         assert folder.pairs(name) == PAIRS, name
+    folder.write("hub/data/test", "one\n")  # text is text, whatever lies beside it
+    folder.write("hub/data/test.fr", "un\n")
+    assert folder.pairs(["hub/data/test", "hub/data/test.fr"]) == [("one", "un")]
     for name in ("saved", "hub"):
         with pytest.raises(DataError, match=rf"{name}: holds 2 splits: .*Name one, as data\.train=.*{name}/"):
             folder.pairs(name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data import archive
-from transformer_cli.data.corpus_files import CorpusFile, candidates, find_file, folder
+from transformer_cli.data.corpus_files import CorpusFile, candidates, exists, find_file, folder
 from transformer_cli.data.lines import shown
 from transformer_cli.data.readers.table_files import format_by_name, is_tsv
 from transformer_cli.data.registry import FORMATS
@@ -98,7 +98,7 @@ def shards_of(name: str, config: DataConfig, *, key: str, is_listed: bool = Fals
     DataError for a folder without such files, or with several splits, unless it is to be listed, where there are none.
     """
     path = folder(config) / name
-    if not name:
+    if not name or exists(name, config):
         return None
     if path.is_dir():
         return _of_folder(path, key=key, is_listed=is_listed)
