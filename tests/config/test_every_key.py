@@ -63,6 +63,7 @@ VALUES: dict[str, Any] = {
     "model.name": "mine",
     "model.convolution": 5,
     "schedule.name": "mine",
+    "train.budget": "2h",
     "train.length_penalties": [0.5, 1.5],
     "train.metrics": ["chrf", "spbleu"],
     "train.best_metric": "nll",

@@ -21,6 +21,7 @@ from transformer_cli.training.budget import RDROP_FROM, Pace
 from transformer_cli.training.plan import plan_warnings, planned
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.run_directory import chosen_before, flat, open_run, run_name, with_values
+from transformer_cli.training.state import check_components
 
 FILES = ["data=files", "data.source_lang=en", "data.target_lang=fr", "data.train=[a.en,a.fr]"]
 SIZES = [300, 3000, 20_000, 60_000, 200_000, 700_000, 2_000_000, 10**7, 10**8, 3 * 10**9]
@@ -164,7 +165,7 @@ def test_the_other_recipes_leave_nothing_to_it() -> None:
     tuned = files("init.from=a.safetensors")
     assert (tuned.left_open, tuned.schedule.name) == ([], "inverse_sqrt")
     with pytest.raises(ConfigError, match=r"init\.from=a\.safetensors: recipe=auto chooses sizes .* set recipe=files"):
-        files("init.from=a.safetensors", "recipe=auto")
+        check_components(files("init.from=a.safetensors", "recipe=auto"), CPU)
 
 
 # ---- A run keeps what was chosen
@@ -248,7 +249,7 @@ def test_no_other_budget_is_taken(text: str) -> None:
 )
 def test_a_budget_beside_a_length_is_refused(overrides: Sequence[str], says: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        files("train.budget=1h", *overrides)
+        check_components(files("train.budget=1h", *overrides), CPU)
     assert says in str(refused.value)
 
 

@@ -1,7 +1,6 @@
 """Keys of a training run: schedule, optimizer, updates, checkpoints; and the commands that take all of them."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -474,21 +473,6 @@ class TrainConfig:
                 f"model.max_positions={self.model.max_positions}: fewer than the {longest} tokens that"
                 " data.max_length or decode.max_source_length + decode.max_extra_length + 1 allow."
                 + (f" Raise model.max_positions to {longest}" if self.init.from_ is None else " Lower them")
-            )
-
-    def refuse_given(self, keys: Iterable[str]) -> None:
-        """Raise ConfigError for a budget beside a length that is given: one of the two says when the run ends."""
-        length = [("max_steps", self.train.max_steps, AUTO), ("max_epochs", self.train.max_epochs, None)]
-        for name, value, is_open in length:
-            if self.train.budget is not None and value != is_open:
-                raise ConfigError(
-                    f"train.budget={self.train.budget}: train.{name}={value} says how long the run is. Set"
-                    f" train.{name}={'auto' if is_open else 'null'}, or leave train.budget out"
-                )
-        if self.left_open and self.init.from_ is not None:
-            raise ConfigError(
-                f"init.from={self.init.from_}: recipe=auto chooses sizes and rates for a model that is trained from"
-                " scratch. Leave it out, or set recipe=files"
             )
 
     def _refuse_another_task(self) -> None:

@@ -98,7 +98,7 @@ def chosen_before(config: TrainConfig, folder: Path) -> dict[str, Any]:
         return {}
     chosen = flat(to_plain(read_config(before)))
     by_recipe = [key for key in config.left_open if key != "train.max_steps" or config.train.max_epochs is None]
-    kept = {key: chosen[key] for key in by_recipe}
+    kept = {key: chosen[key] for key in by_recipe if key in chosen}
     kept |= {key: chosen[key] for key in _left_open(config) if chosen[key] not in OPEN}
     return {**kept, "left_open": []} if by_recipe else kept
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
+from transformer_cli.config.checks import AUTO
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Feed
@@ -103,6 +104,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
     """Raise ConfigError for a name that is in no registry, or settings that its entry does not take; EnvironmentFault
     for a precision that `device` lacks, or a tokenizer that is not installed.
     """
+    check_what_is_open(config)
     check_model(config.model)
     check_schedule(config.schedule)
     needs_whole_model = check_optimizer(config.optimizer).needs_whole_model
@@ -117,6 +119,24 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
     if config.data.trained.translates:
         check_metrics(dev_metrics(config))
         dev_tokens(config.data)
+
+
+def check_what_is_open(config: TrainConfig) -> None:
+    """Raise ConfigError for what leaves a new run no choice: a budget beside a length, recipe=auto beside a model."""
+    for name, value, is_open in (
+        ("max_steps", config.train.max_steps, AUTO),
+        ("max_epochs", config.train.max_epochs, None),
+    ):
+        if config.train.budget is not None and value != is_open:
+            raise ConfigError(
+                f"train.budget={config.train.budget}: train.{name}={value} says how long the run is. Set"
+                f" train.{name}={is_open or 'null'}, or leave train.budget out"
+            )
+    if config.left_open and config.init.from_ is not None:
+        raise ConfigError(
+            f"init.from={config.init.from_}: recipe=auto chooses sizes and rates for a model that is trained from"
+            " scratch. Leave one of them out, or set recipe=files"
+        )
 
 
 def warn_of_uneven_shares(batches: Sequence[Batch], n_ranks: int, max_tokens: int) -> None:

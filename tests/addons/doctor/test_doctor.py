@@ -432,7 +432,7 @@ def test_the_command_prints_a_report_and_touches_no_run(
     captured = capsys.readouterr()
     assert "tfm: error" not in captured.err
     lines = captured.out.split("\n")
-    assert lines[0] == "files, model tiny"
+    assert lines[0] == "files, model auto"
     assert [line for line in lines if line and not line.startswith(" ")][1:4] == ["text", "vocabulary", "training"]
     assert lines[-2].startswith("0 errors, 0 warnings (checks ")
     assert toy_run.tree(tmp_path / "runs") == before
