@@ -132,7 +132,7 @@ def test_E8_a_run_directory_of_another_config_is_refused(tmp_path: Path) -> None
     assert run(command, tmp_path).code == 0
     says = ["runs/run: ", "seed was 1, is 2 and 1 more", "name=", "force=true"]
     ran = {"working": True, "written": ["runs/run/.owner"]}  # a table of three columns comes first
-    refused([*command, "seed=2", "model.dropout=0.3"], tmp_path, code=2, says=says, **ran)
+    refused([*command, "seed=2", "model.dropout=0.4"], tmp_path, code=2, says=says, **ran)
 
 
 def test_E9_a_wrong_command_is_named_with_the_right_one(tmp_path: Path) -> None:
@@ -222,7 +222,13 @@ def test_prepare_reports_as_unused_just_what_it_does_not_read(
         write(tmp_path / name, sentences(60, seed=1))
     if start:
         (tmp_path / start).write_bytes(packed(model_file()))
-    overrides = [*PREPARE[1:], "data.train=corpus", "name=run", *([f"init.from={start}"] if start else [])]
+    overrides = [
+        *PREPARE[1:],
+        "data.train=corpus",
+        "name=run",
+        "recipe=files",
+        *([f"init.from={start}"] if start else []),
+    ]
     config = load_config("prepare", overrides)
     read: set[str] = set()
 
@@ -238,7 +244,7 @@ def test_prepare_reports_as_unused_just_what_it_does_not_read(
     caplog.set_level("INFO", logger="tfm")
     cli._report_unused("prepare", given, {name: ["x"] for name in sorted(every)})
     unused = set(caplog.messages[-1].removeprefix("not used by `tfm prepare`: ").split(", "))
-    assert unused == every - read - {"plugins", "init"}
+    assert unused == every - read - {"plugins", "init", "listing", "overwrite"}  # the last two with a flag alone
 
 
 def test_prepare_uses_the_corpus_of_an_experiment_and_of_a_recipe_and_knows_its_keys(tmp_path: Path) -> None:

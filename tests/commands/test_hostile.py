@@ -846,7 +846,8 @@ def test_F6_a_value_from_the_environment_is_used_and_never_written(
     corpus = make(tmp_path / SECRET) / "own.tsv"
     corpus.write_text("".join(f"{s}\t{s}\n" for s in sentences(300, seed=3)), encoding="utf-8")
     arguments = [
-        *("train", "name=toy", "data=files", "data.root=${oc.env:TFM_SECRET}", "data.cache=${oc.env:TFM_SECRET}/cache"),
+        *("train", "name=toy", "data=files", "recipe=files"),
+        *("data.root=${oc.env:TFM_SECRET}", "data.cache=${oc.env:TFM_SECRET}/cache"),
         *("data.train=own.tsv", "data.source_lang=en", "data.target_lang=de", "data.tokenizer.vocab_size=20"),
         *("model.d_model=16", "model.d_ff=16", "model.n_heads=2", "model.n_encoder_layers=1"),
         *("model.n_decoder_layers=1", "train.max_steps=2", "train.save_every=1", "train.log_every=1", "device=cpu"),

@@ -122,7 +122,7 @@ def test_a_format_from_outside_the_package_is_trained_on(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus.jsonl").rename(tmp_path / "corpus.json.lines")
-    data = ["data=files", "data.source_lang=en", "data.target_lang=de", "data.train=corpus.json.lines"]
+    data = ["data=files", "recipe=files", "data.source_lang=en", "data.target_lang=de", "data.train=corpus.json.lines"]
     data += ["data.reader=jsonl", "data.options={source: target, target: source}", "data.tokenizer.vocab_size=40"]
     assert main(["prepare", *data]) == 0
     sizes = [

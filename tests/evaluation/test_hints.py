@@ -29,7 +29,7 @@ _WRITTEN = """
 """
 TRAIN = _WRITTEN.split()
 FILES = [f"data.{split}={split}.tsv" for split in ("train", "dev", "test")]
-TRANSLATION = ["data=files", "decode=greedy", "decode.max_extra_length=3"]
+TRANSLATION = ["data=files", "recipe=files", "decode=greedy", "decode.max_extra_length=3"]
 TAGGED = [
     *("data.source_lang=en", "data.target_lang=de+fr"),
     *(f"data.{split}=[{split}.tsv,{split}.tsv]" for split in ("train", "dev", "test")),

@@ -17,7 +17,14 @@ from transformer_cli.models.registry import MODELS
 PAGE = ROOT / "docs" / "extending.md"
 N = 8  # updates
 TRAIN = [
-    *("train", "data=jsonl", "data.tokenizer.vocab_size=40", "schedule=triangle", "schedule.options.top=0.25"),
+    *(
+        "train",
+        "data=jsonl",
+        "recipe=files",
+        "data.tokenizer.vocab_size=40",
+        "schedule=triangle",
+        "schedule.options.top=0.25",
+    ),
     *(
         "optimizer=momentum",
         "model=normed",

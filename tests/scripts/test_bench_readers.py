@@ -14,6 +14,7 @@ from tests.conftest import ROOT
 sys.path.insert(0, str(ROOT / "scripts"))
 
 import bench_readers
+import bench_readers_xml
 import second_readers
 from second_readers import csv_files, jsonl_files
 
@@ -87,3 +88,20 @@ def test_a_large_file_is_as_large_as_it_is_to_be(tmp_path: Path) -> None:
 )
 def test_a_verdict_is_what_it_says(mine: object, other: object, kind: str) -> None:
     assert bench_readers.verdict(mine, other) == kind
+
+
+def test_bilingual_files_are_read_or_refused_with_a_line(tmp_path: Path) -> None:
+    """The second reader is no dependency; what is compared with it is read here."""
+    for name, cases in (
+        ("tmx", bench_readers_xml.odd_memories()),
+        ("xliff", bench_readers_xml.odd_documents()),
+        ("po", bench_readers_xml.odd_catalogues()),
+    ):
+        found = {case: bench_readers_xml.ours(name, data) for case, data in cases.items()}
+        assert len(found) >= 30
+        assert sum(isinstance(pairs, list) for pairs in found.values()) >= 20
+    path = tmp_path / "large.tmx"
+    n_pairs = bench_readers_xml.write_memory(path, 100_000)
+    pairs = bench_readers_xml.ours("tmx", path.read_bytes())
+    assert isinstance(pairs, list)
+    assert len(pairs) == n_pairs

@@ -27,7 +27,7 @@ STARTED_BY = {
     "bench_cleaning.py": "scripts/test_bench_cleaning.py",
     "bench_gpu bench_gpu.py": "scripts/test_bench_gpu.py",
     "bench_near_ties.py": "inference/test_decode_precision.py",
-    "bench_readers.py": "scripts/test_bench_readers.py",
+    "bench_readers.py bench_readers_xml.py": "scripts/test_bench_readers.py",
     "bench_regress bench_regress.py": "scripts/test_bench_scripts.py",
     "bench_small_models.py": "scripts/test_bench_small_models.py",
     "configuration configuration.py": "config/test_config.py",

@@ -156,7 +156,9 @@ def _lengths(path: Path, n: int) -> Array:
     lengths = np.empty(n, np.int32)
     for start in range(0, n, _LENGTHS_AT_A_TIME):
         count = min(_LENGTHS_AT_A_TIME, n - start)
-        offsets = np.fromfile(path, _OFFSET_TYPE, count + 1, offset=start * _OFFSET_TYPE.itemsize)
+        with path.open("rb") as file:  # by numpy alone it would stay open where no further descriptor is left
+            file.seek(start * _OFFSET_TYPE.itemsize)
+            offsets = np.fromfile(file, _OFFSET_TYPE, count + 1)
         lengths[start : start + count] = np.diff(offsets)
     return lengths
 

@@ -103,7 +103,7 @@ class _Arrays:
             file.writelines(array.tobytes() for array in arrays)
 
     def load(self, path: Path) -> tuple[Encoded, Encoded]:
-        numbers = np.fromfile(path, "<i8")
+        numbers = np.frombuffer(path.read_bytes(), "<i8")
         source_ids, source_lengths, target_ids, target_lengths = np.split(numbers[4:], np.cumsum(numbers[:3]))
         return (
             Encoded(source_ids.astype(np.int32), source_lengths),

@@ -494,7 +494,7 @@ def test_doctor_composes_what_train_composes() -> None:
     assert groups_of("doctor") == groups_of("train")
     for arguments in ([], ["model=base", "data=wmt14_en_de"], ["experiment=multi30k"], ["experiment=paper_big"]):
         train_config = to_plain(load_config("train", arguments))
-        assert to_plain(load_config("doctor", arguments)) == {**train_config, "json": False}
+        assert to_plain(load_config("doctor", arguments)) == {**train_config, "json": False, "suspects": None}
 
 
 # ---- Real text

@@ -38,7 +38,19 @@ register(
         sweep=_sweep,
         recipe_by_task=True,
         missing=missing_languages,
-        reads=("data", "init", "experiment", "recipe", "plugins", "listing", "report", "shard", "overwrite"),
+        reads=(
+            "data",
+            "init",
+            "experiment",
+            "recipe",
+            "plugins",
+            "listing",
+            "report",
+            "shard",
+            "overwrite",
+            "device",
+            "left_open",
+        ),
         reads_with={"init.from_": ("runs", "name", "resume")},
     )
 )

@@ -29,7 +29,6 @@ class PrepareConfig(TrainConfig):
         "1/1",
         "Parts of the text that this process cleans and encodes, I/N: give each of N processes its own, and then the"
         " same again, until the corpus is prepared.",
-        affects="place",
     )
     overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
 
