@@ -204,7 +204,7 @@ def test_prepare_takes_the_command_line_of_train_and_tells_what_it_does_not_use(
     ran = run(["prepare", *TRAIN[1:], "data.train=corpus", "--name", "run", "model=small", "recipe=files"], tmp_path)
     assert ran.code == 0, ran.err.decode()
     first = ran.err.decode().split("\n")[0]
-    assert first.startswith("not used by `tfm prepare`: name, device, decode")
+    assert first.startswith("not used by `tfm prepare`: name, decode")
     assert "model" in first
     assert "data" not in first
     assert "recipe" not in first
