@@ -475,8 +475,8 @@ RUNS: dict[str, dict[str, Case]] = {
             code=2,
         ),
         "--device": Case(
-            "--device cpu",
-            "not used by `tfm prepare`: device",
+            "--device cpu",  # it is read, for what recipe=auto would choose
+            "^tfm: error: data.train: not set",
             base="data=files data.source_lang=en data.target_lang=fr",
             code=2,
         ),
