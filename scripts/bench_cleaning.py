@@ -250,10 +250,11 @@ def speed(folder: Path, n_pairs: int, rounds: int) -> Iterator[str]:
         seconds: dict[str, list[float]] = {"[]": [], "[auto]": []}
         for number in range(rounds):
             for clean, found in seconds.items():
-                command = [sys.executable, "-m", "transformer_cli", "prepare", "data=files", "data.train=train"]
+                program = "from transformer_cli.cli import entry_point; entry_point()"
+                command = [sys.executable, "-c", program, "prepare", "data=files", "data.train=train"]
                 command += ["data.source_lang=en", "data.target_lang=de", f"data.clean={clean}"]
                 start = time.perf_counter()
-                subprocess.run([*command, f"data.cache=cache{number}{clean}"], cwd=place, check=True)
+                subprocess.run([*command, f"data.cache=cache-{number}-{len(clean)}"], cwd=place, check=True)
                 found.append(time.perf_counter() - start)
         rates = {clean: [n_pairs / second for second in found] for clean, found in seconds.items()}
         ratios = [cleaned / plain for plain, cleaned in zip(*rates.values(), strict=True)]
