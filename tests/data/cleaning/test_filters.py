@@ -140,6 +140,13 @@ def test_lines_in_the_language_of_the_other_side_or_in_a_third_are_dropped() -> 
     assert applied("language", (french, french)) == [None]
 
 
+def test_a_language_that_is_declared_wrongly_drops_nothing() -> None:
+    pairs = texts(sound_pairs(1000))
+    one = FILTERS["language"](Languages("fr", "en"), FILTERS["language"].threshold)
+    one.learn(pairs)
+    assert not one.apply(pairs).dropped.any()
+
+
 @pytest.mark.parametrize("name", ["Barcelona", "Giuseppe Verdi", "González Márquez", "Tokyo 2020"])
 def test_short_lines_are_not_identified(name: str) -> None:
     assert applied("language", (name, name)) == [(name, name)]

@@ -28,7 +28,7 @@ class LineScores:
 
 
 class SideProfiles:
-    """Profiles of the two sides of a text; `are_apart` says whether they can be told apart by them."""
+    """Profiles of the two sides of a text; `are_apart` says whether these distinguish them."""
 
     def __init__(self, text: PairTexts) -> None:
         every = 1 + len(text) // _PROFILE

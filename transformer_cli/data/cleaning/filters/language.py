@@ -1,5 +1,7 @@
 """Pairs with a side in another language than its own."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from transformer_cli.data.checks.profiles import Floats
@@ -21,6 +23,7 @@ _CLEARLY = 0.3  # nats a trigram: a line is in the language of the other side
 _EVIDENCE = 4.0  # nats of the whole line
 _UNUSUAL = 1.5  # standard deviations below the median of the lines of one length: only those are identified
 _LETTERS = 15  # in a line that is judged: fewer are a name as often as a sentence
+_IDENTIFIED = 300  # lines of the sample, by which the declared language is checked
 _LONGEST = 300  # characters of a line that are read
 # Languages that the identification takes for each other in short lines.
 _ALIKE = (
@@ -47,7 +50,7 @@ class Language(Filter):
     """Lines in the language of the other side are found by profiles of the text, others by identification.
 
     The threshold is the confidence of the identification. Short lines are never identified, and languages that it
-    takes for each other are not told apart.
+    takes for each other are not distinguished.
     """
 
     what = "with a side in another language"
@@ -61,6 +64,9 @@ class Language(Filter):
     def learn(self, text: PairTexts) -> None:
         self._sides = SideProfiles(text)
         self._usual = [_usual(scores) for scores in self._sides.scores(text)]
+        every = 1 + len(text) // _IDENTIFIED
+        source, target = self._own
+        self._own = self._trusted(text.sources[::every], source), self._trusted(text.targets[::every], target)
 
     def apply(self, text: PairTexts) -> Verdict:
         sources, targets = self._sides.scores(text)
@@ -90,6 +96,12 @@ class Language(Filter):
         of_target = np.where((targets.odds > _CLEARLY) & (targets.n >= _LETTERS), targets.evidence, 0)
         evidence: Floats = np.maximum(of_source, of_target)
         return evidence
+
+    def _trusted(self, lines: Sequence[str], own: frozenset[str]) -> frozenset[str]:
+        """`own`, or nothing where most lines are identified as another language: it is declared wrongly, of which
+        another check warns, or the identification does not know it."""
+        n_foreign = sum(self._foreign(line, own) > 0 for line in lines)
+        return own if 2 * n_foreign <= len(lines) else frozenset()
 
     def _foreign(self, line: str, own: frozenset[str]) -> float:
         """The confidence with which a line is identified as another language than `own`; 0 below the threshold."""

@@ -6,7 +6,7 @@ from collections import Counter
 from transformer_cli.data.checks.languages import SCRIPTS
 from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict, drop
 
-_SAMPLE = 5_000  # pairs by which the scripts of a side are told
+_SAMPLE = 5_000  # pairs that the scripts of a side are found by
 _MANY = 0.1  # of the letters of a line, and of the lines of a side: a script that its language is written in
 _LETTERS = 5  # at least, in a line that is judged
 

@@ -1,7 +1,7 @@
 """Pairs of which hardly a word of one side is a translation of a word of the other, and blocks of shifted lines.
 
 How far apart the scores of unrelated lines and of translations are follows from the text: unrelated lines are made of
-it by giving each source the target of another pair of the same length. Where the two cannot be told apart, as in
+it by giving each source the target of another pair of the same length. Where the two cannot be distinguished, as in
 small texts, nothing is dropped.
 """
 
