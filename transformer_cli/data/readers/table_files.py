@@ -7,7 +7,7 @@ from itertools import islice
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.corpus_files import CorpusFile, candidates, exists, find_file
 from transformer_cli.data.formats.base import HEAD_BYTES
-from transformer_cli.data.lines import Lines
+from transformer_cli.data.lines import Lines, other_format
 from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import DataError
 
@@ -63,7 +63,7 @@ def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> s
     found = next((name for name in may_be if FORMATS[name].recognises(head)), None)
     if found is not None:
         return found
-    if is_alone and _are_rows(head.split(b"\n")[:FIRST_LINES]):
+    if is_alone and other_format(head) is None and _are_rows(head.split(b"\n")[:FIRST_LINES]):
         return _TABS
     return named if is_alone else None
 
