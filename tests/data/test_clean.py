@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transformer_cli.config.tasks import TASKS
-from transformer_cli.data import clean as cleaning
+from transformer_cli.data import repetitions
 from transformer_cli.data.clean import CleaningReport, clean, keep_mask
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.normalization import canonical, canonical_fields
@@ -48,7 +48,7 @@ def test_what_is_kept_is_the_first_of_each_pair_however_they_are_parted(
     pairs: list[tuple[str, str]], at_a_time: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cleaning, "_HASHES_AT_A_TIME", at_a_time)
+        patch.setattr(repetitions, "_HASHES_AT_A_TIME", at_a_time)
         kept, report = clean(text(*pairs), drop_duplicates=True)
     filled = [pair for pair in pairs if " " not in pair]
     assert list(kept.each()) == list(dict.fromkeys(filled))

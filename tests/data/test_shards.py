@@ -27,7 +27,8 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataConfig:
     monkeypatch.setattr(encoding, "_CHUNK", 150)
     text = list(noisy(sound_pairs(1000), 5).text.each())
     names = [*written(tmp_path, "a", text[:600]), *written(tmp_path, "b", text[600:])]
-    return config(tmp_path, names, tags=["<a>", "<b>"], holdout=10)
+    clean = ["auto", "near_duplicates"]
+    return config(tmp_path, names, tags=["<a>", "<b>"], holdout=10, clean=clean)
 
 
 def prepared_bytes(made: DataConfig) -> dict[str, str]:

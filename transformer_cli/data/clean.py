@@ -13,10 +13,10 @@ import numpy.typing as npt
 from transformer_cli.config.tasks import Task
 from transformer_cli.data.corpus import Text
 from transformer_cli.data.normalization import canonical, format_characters
+from transformer_cli.data.repetitions import repetitions
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import DataError
 
-_HASHES_AT_A_TIME = 1 << 20
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
@@ -149,14 +149,10 @@ def clean(
 
 
 def _came_before(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """True for each value that occurs earlier; hashes are sorted in parts, to bound memory."""
+    """True for each value that occurs earlier."""
     found = np.zeros(len(hashes), np.bool_)
-    n_parts = min(255, 1 + len(hashes) // _HASHES_AT_A_TIME)
-    one_byte = hashes.view(np.uint8)[::8]  # of each
-    for part in range(n_parts):
-        rows = np.flatnonzero(one_byte % n_parts == part)
-        rows = rows[np.argsort(hashes[rows], kind="stable")]
-        found[rows[1:][hashes[rows[1:]] == hashes[rows[:-1]]]] = True
+    for rows, _ in repetitions(hashes):
+        found[rows] = True
     return found
 
 

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -85,6 +86,26 @@ class Filter:
     def suspicion(self, text: PairTexts) -> Floats:
         """How certain it is that each of these pairs, which `apply` drops or repairs, is wrong: up to 1."""
         return np.ones(len(text))
+
+
+class WholeTextFilter(Filter):
+    """A filter that sees all text before it drops a pair, as one that drops repetitions, or a share of the text.
+
+    It acts on what all other filters have left. One object serves all corpora, whatever their languages. What it must
+    keep until then is in files of `folder`, so that memory is bounded.
+    """
+
+    def apply(self, text: PairTexts) -> Verdict:
+        """Nothing is dropped of a part, nor of a sample."""
+        return Verdict(np.zeros(len(text), np.bool_))
+
+    def add(self, text: PairTexts, folder: Path) -> None:
+        """Take a part of the text; parts come in their order."""
+        raise NotImplementedError
+
+    def dropped(self, folder: Path) -> Mask:
+        """The pairs to drop of all that were added."""
+        raise NotImplementedError
 
 
 class Unapplied(Filter):

@@ -1,22 +1,32 @@
 """Cleaning of the training text of a corpus: a sample teaches the filters, and all text then goes through them.
 
 Nothing depends on how the text is divided into parts, so that it is the same wherever it is done. In memory are the
-sample and one part.
+sample, one part, and the numbers of the pairs that are kept.
 """
 
 import hashlib
 import json
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import language_of, languages_of, tags_in
-from transformer_cli.data.cleaning.base import Filter, Languages, PairTexts, Unapplied, Verdict, chosen_filters
+from transformer_cli.data.cleaning.base import (
+    Filter,
+    Languages,
+    Mask,
+    PairTexts,
+    Unapplied,
+    Verdict,
+    WholeTextFilter,
+    chosen_filters,
+)
 from transformer_cli.data.cleaning.filters import FILTERS
 from transformer_cli.data.corpus import SpooledText, sentence_key
 from transformer_cli.data.lines import Lines
@@ -37,6 +47,7 @@ _APART = 1000  # lines between those of the sample: none is beside another
 SHOWN = 10  # examples of each filter in the report
 _LOWEST = 16  # of 256, the first byte of the hashes of a sixteenth of the sources: at most a twentieth is held out
 
+Numbers: TypeAlias = "array[int]"
 _ItemT = TypeVar("_ItemT")
 _Read = tuple[Corpus, Sequence[Lines]]  # a corpus with the lines of its files
 
@@ -116,6 +127,7 @@ def cleaned(
     """
     trained, report = trained_filters(text, config, config.filters)
     done: list[_Read] = []
+    numbers: list[Numbers] = []
     missing: Incomplete | None = None
     for number, ((corpus, files), filters) in enumerate(zip(text.corpora, trained, strict=True)):
         pairs = checked_pairs(corpus, files)
@@ -129,17 +141,58 @@ def cleaned(
             n_processes=n_workers(text.sizes[number]),
             what="cleans text",
         )
+        numbers.append(array("q"))
         try:
-            sides = both_sides(_pairs_of(parts, report), spool / f"clean-{number}")
+            sides = both_sides(_pairs_of(parts, report, numbers[-1]), spool / f"clean-{number}")
         except Incomplete as error:
             missing = error  # of this corpus; this shard has parts of the others to make
             continue
         done.append(of_both_sides(corpus, files, sides))
     if missing is not None:
         raise missing
+    for its_report in report.filters:
+        kind = FILTERS[its_report.name]
+        if issubclass(kind, WholeTextFilter):
+            one = kind(_languages("", config), its_report.threshold)
+            done, numbers = _by_whole_text(one, done, numbers, config, its_report, spool)
     sizes = [len(sides[0]) for _, sides in done]
     report.n_kept = sum(sizes)
     return replace(text, corpora=done, sizes=sizes, hashes=[PairHash().value] * len(done)), report
+
+
+def _by_whole_text(
+    one: WholeTextFilter,
+    corpora: Sequence[_Read],
+    numbers: Sequence[Numbers],
+    config: DataConfig,
+    report: FilterReport,
+    spool: Path,
+) -> tuple[list[_Read], list[Numbers]]:
+    """The corpora, and the numbers of their pairs, without what a filter of the whole text drops."""
+    folder = spool / report.name
+    folder.mkdir()
+    for corpus, files in corpora:
+        for first, pairs in numbered_parts(corpus.pairs(files)):
+            texts = [split_tags(source, config.all_tags)[1] for source, _ in pairs]
+            one.add(PairTexts(texts, [target for _, target in pairs], np.arange(first, first + len(pairs))), folder)
+    masks = np.split(one.dropped(folder), np.cumsum([len(its) for its in numbers])[:-1])
+    done: list[_Read] = []
+    left: list[Numbers] = []
+    for number, ((corpus, files), its, dropped) in enumerate(zip(corpora, numbers, masks, strict=True)):
+        for row, pair in islice(_chosen(corpus.pairs(files), dropped), SHOWN - len(report.dropped)):
+            report.dropped.append({"pair": its[row] + 1, "source": pair[0], "target": pair[1]})
+        report.n_dropped += int(dropped.sum())
+        sides = both_sides((pair for _, pair in _chosen(corpus.pairs(files), ~dropped)), folder / f"clean-{number}")
+        done.append(of_both_sides(corpus, files, sides))
+        left.append(array("q", np.frombuffer(its, np.int64)[~dropped].tobytes()))
+        for lines in files:
+            if lines.spooled is not None:
+                lines.spooled.unlink()
+    return done, left
+
+
+def _chosen(pairs: Iterator[Pair], chosen: Mask) -> Iterator[tuple[int, Pair]]:
+    return compress(enumerate(pairs), chosen)
 
 
 def trained_filters(
@@ -222,6 +275,7 @@ class _Cleaned:
     """A part of a corpus after the filters: its pairs, and what each filter did."""
 
     pairs: list[Pair]
+    numbers: list[int]  # of the pairs in their corpus, from 0
     reports: list[FilterReport]
 
 
@@ -245,7 +299,7 @@ class _CleanPart:
             (" ".join([*its_tags, source]) if its_tags else source, target)
             for its_tags, (source, target) in zip(tags, text.each(), strict=True)
         ]
-        return _Cleaned(done, reports)
+        return _Cleaned(done, (first + text.numbers).tolist(), reports)
 
 
 def numbered_parts(items: Iterator[_ItemT]) -> Iterator[tuple[int, list[_ItemT]]]:
@@ -259,9 +313,10 @@ def n_workers(n_pairs: int) -> int:
     return min(n_processors(), n_pairs // _PAIRS_PER_PROCESS)
 
 
-def _pairs_of(parts: Iterator[_Cleaned], report: FilteringReport) -> Iterator[Pair]:
-    """The pairs of clean parts; what was done is added to `report`."""
+def _pairs_of(parts: Iterator[_Cleaned], report: FilteringReport, numbers: Numbers) -> Iterator[Pair]:
+    """The pairs of clean parts; what was done is added to `report`, and which they are to `numbers`."""
     for part in parts:
+        numbers.extend(part.numbers)
         for one, its_report in zip(report.filters, part.reports, strict=True):
             one.add(its_report)
         yield from part.pairs
@@ -271,11 +326,12 @@ class _AsJson:
     """A clean part in a file."""
 
     def save(self, path: Path, part: _Cleaned) -> None:
-        write_json(path, [part.pairs, [asdict(one) for one in part.reports]])
+        write_json(path, [part.pairs, part.numbers, [asdict(one) for one in part.reports]])
 
     def load(self, path: Path) -> _Cleaned:
-        pairs, reports = json.loads(path.read_bytes())
-        return _Cleaned([(source, target) for source, target in pairs], [FilterReport(**one) for one in reports])
+        pairs, numbers, reports = json.loads(path.read_bytes())
+        reports = [FilterReport(**one) for one in reports]
+        return _Cleaned([(source, target) for source, target in pairs], numbers, reports)
 
 
 def apply(one: Filter, text: PairTexts) -> tuple[PairTexts, Verdict]:

@@ -16,7 +16,9 @@ from transformer_cli.data.cleaning.filters import boilerplate, length_ratio  # i
 
 from transformer_cli.data.cleaning.filters import numbers, urls  # isort: split
 
-from transformer_cli.data.cleaning.filters import word_alignment
+from transformer_cli.data.cleaning.filters import word_alignment  # isort: split
+
+from transformer_cli.data.cleaning.filters import near_duplicates
 
 VERSION = 1  # to be raised when the same filters would keep other pairs, or auto has other ones
 
@@ -31,6 +33,7 @@ __all__ = [
     "long_lines",
     "markup",
     "mojibake",
+    "near_duplicates",
     "numbers",
     "script",
     "swapped",
