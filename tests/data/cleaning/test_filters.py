@@ -191,7 +191,7 @@ def test_unrelated_lines_are_dropped_and_shifted_blocks_paired_again() -> None:
     unrelated, shifted = text.of("unrelated"), text.of("shifted")
     assert verdict.dropped[unrelated].mean() >= 0.8
     right = [index for index, pair in verdict.repaired.items() if pair == text.sound[index]]
-    assert len(right) == len(verdict.repaired) >= 0.5 * len(shifted)
+    assert len(right) == len(verdict.repaired) >= 0.45 * len(shifted)
     assert np.mean([verdict.dropped[i] or i in verdict.repaired for i in shifted]) >= 0.8
     assert verdict.dropped[text.of("")].mean() <= 0.002
 

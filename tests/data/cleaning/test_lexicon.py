@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.data.cleaning.noise import sound_pairs, texts
-from transformer_cli.data.cleaning.lexicon import _BACKOFF, _DISCOUNT, _ITERATIONS, Lexicon
+from transformer_cli.data.cleaning.lexicon import _BACKOFF, _DISCOUNT, _ITERATIONS, estimated
 
 PAIRS = [
     ("the house", "das haus"),
@@ -57,21 +57,23 @@ def test_scores_are_those_of_model_1_in_both_directions() -> None:
             total += sum(gains) / len(gains)
         return total
 
-    lexicon = Lexicon(texts(PAIRS))
+    lexicon = estimated(texts(PAIRS))[0]
     others = [*PAIRS[:6], ("the house", "ein buch"), ("small book", "haus")]
     expected = [score(source.split(), target.split()) for source, target in others]
     np.testing.assert_allclose(lexicon.scores(*lexicon.words(texts(others))), expected, rtol=1e-9)
 
 
 def test_a_pair_without_a_known_word_has_no_score() -> None:
-    lexicon = Lexicon(texts(PAIRS))
+    lexicon = estimated(texts(PAIRS))[0]
     assert np.isnan(lexicon.scores(*lexicon.words(texts([("unknown", "haus"), ("house", "...")])))).all()
 
 
 def test_a_pair_is_no_evidence_for_itself() -> None:
     """Words that meet in one pair only translate nothing, however well they would explain each other."""
     once = ("zebra zebra lion", "zebra löwe")
-    lexicon = Lexicon(texts([*PAIRS, once, ("zebra", "haus"), ("lion", "buch"), ("house", "zebra"), ("book", "löwe")]))
+    lexicon = estimated(
+        texts([*PAIRS, once, ("zebra", "haus"), ("lion", "buch"), ("house", "zebra"), ("book", "löwe")])
+    )[0]
     of_once, of_known = lexicon.scores(*lexicon.words(texts([once, ("the house", "das haus")])))
     assert of_once == pytest.approx(2 * math.log(_BACKOFF))
     assert of_known > 0
@@ -79,7 +81,7 @@ def test_a_pair_is_no_evidence_for_itself() -> None:
 
 def test_translations_score_above_unrelated_lines() -> None:
     pairs = list(sound_pairs(2000))
-    lexicon = Lexicon(texts(pairs))
+    lexicon = estimated(texts(pairs))[0]
     own = lexicon.scores(*lexicon.words(texts(pairs)))
     shuffled = [(source, pairs[(index + 500) % 2000][1]) for index, (source, _) in enumerate(pairs)]
     other = lexicon.scores(*lexicon.words(texts(shuffled)))

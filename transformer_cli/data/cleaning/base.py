@@ -41,6 +41,9 @@ class PairTexts:
     def each(self) -> Iterator[Pair]:
         return zip(self.sources, self.targets, strict=True)
 
+    def first(self, n: int) -> "PairTexts":
+        return PairTexts(self.sources[:n], self.targets[:n], self.numbers[:n])
+
     def pick(self, mask: Mask) -> "PairTexts":
         indices = np.flatnonzero(mask).tolist()
         return PairTexts([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.numbers[mask])

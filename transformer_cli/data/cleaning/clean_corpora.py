@@ -231,14 +231,18 @@ def _learn(
 ) -> dict[str, Filter]:
     """The filters, each trained on a sample that those before it have cleaned.
 
-    One of auto that would drop most of it is left out: the text is not what the filter takes it for.
+    One of auto that would drop most of it is left out: the text is not what the filter takes it for. For the last one a
+    part of the sample shows that.
     """
     trained: dict[str, Filter] = {}
     named = {entry.partition(":")[0] for entry in config.filters}
     is_held_out = held_out_by_hash(config)
+    last = next((name for name in reversed(chosen) if not issubclass(FILTERS[name], WholeTextFilter)), "")
     for its_report, (name, threshold) in zip(report.filters, chosen.items(), strict=True):
         one = FILTERS[name](languages, threshold)
         one.learn(text)
+        if name == last:
+            text = text.first(PART)
         after, verdict = apply(one, text)
         share = float(verdict.dropped.mean()) if len(text) else 0.0
         if share > _TOO_MANY and name not in named:

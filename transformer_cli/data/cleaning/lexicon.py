@@ -5,12 +5,10 @@ left tells unrelated lines from translations in texts of some thousand pairs and
 """
 
 import re
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -21,16 +19,17 @@ from transformer_cli.data.cleaning.base import PairTexts
 
 Ints = npt.NDArray[np.int64]
 
-# A letter of a script without spaces between words is a word, and so is a run of letters or of digits.
+# A letter of a script without spaces between words is a word, and so is a run of letters or of digits, or a line end.
 _WORD = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]|[^\\W\\d_]+|\\d+"
+    "\n|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]|[^\\W\\d_]+|\\d+"
 )
 _BITS = 16
+_ID_BITS = 32  # of a word beside its line
 _MOST_WORDS = (1 << _BITS) - 1  # of a side, the most frequent ones
 _MOST_IN_LINE = 16  # of which the rarest count: they say most
 _MOST_LINKS = 5_000_000  # between words of the pairs that it is estimated on
 _ITERATIONS = 4
-_NONE = frozenset({-1})
+_UNKNOWN, _LINE_END = -1, -2  # in place of the number of a word
 _DISCOUNT = 1.0
 _BACKOFF = 0.3  # probability of a word that no word of the other side explains
 _PAIRS_AT_A_TIME = 5_000
@@ -58,10 +57,8 @@ class Words:
 class Lexicon:
     """Translation probabilities of words, and the score of a pair by them."""
 
-    def __init__(self, text: PairTexts) -> None:
-        found = [[set(_WORD.findall(line.lower())) for line in side] for side in (text.sources, text.targets)]
-        self._vocabularies = _vocabulary(found[0]), _vocabulary(found[1])
-        sources, targets = (_known(side, words) for side, words in zip(found, self._vocabularies, strict=True))
+    def __init__(self, vocabularies: tuple[dict[str, int], dict[str, int]], sources: Words, targets: Words) -> None:
+        self._vocabularies = vocabularies
         n_pairs = int(np.searchsorted(np.cumsum(sources.n * targets.n), _MOST_LINKS))
         sources, targets = (side.at(np.arange(min(n_pairs, len(side.n)))) for side in (sources, targets))
         self._frequencies = _frequencies(sources.ids), _frequencies(targets.ids)
@@ -103,6 +100,18 @@ class Lexicon:
             gains = np.log(_BACKOFF + (1 - _BACKOFF) * ratios)
             total += np.add.reduceat(gains, words.starts) / words.n
         return total
+
+
+def estimated(text: PairTexts, partners: Ints | None = None) -> tuple[Lexicon, Words, Words]:
+    """A lexicon of a text, and the words of its two sides.
+
+    Each source is trained beside the target that has its number in `partners`; by default its own.
+    """
+    (source_vocabulary, sources), (target_vocabulary, targets) = (
+        _vocabulary(side) for side in (text.sources, text.targets)
+    )
+    beside = targets if partners is None else targets.at(partners)
+    return Lexicon((source_vocabulary, target_vocabulary), sources, beside), sources, targets
 
 
 class _Links:
@@ -150,14 +159,14 @@ class _Table:
         places = self._places(keys)
         order = np.argsort(probabilities.max(axis=0), kind="stable") if len(keys) else np.arange(0)
         size = 1 << (64 - int(self._shift))
-        self._keys, self._values = np.full(size, -1, np.int64), np.zeros((2, size))
+        self._keys, self._values = np.full(size, -1, np.int64), np.zeros((size, 2))
         self._keys[places[order]] = keys[order]  # of equal places the last is kept
-        self._values[:, places[order]] = probabilities[:, order]
+        self._values[places[order]] = probabilities[:, order].T
 
     def find(self, keys: Ints) -> Floats:
         """Both probabilities of each pair of words, 0 for one that is not there."""
         places = self._places(keys)
-        found: Floats = self._values[:, places] * (self._keys[places] == keys)
+        found: Floats = self._values[places].T * (self._keys[places] == keys)
         return found
 
     def _places(self, keys: Ints) -> Ints:
@@ -166,25 +175,43 @@ class _Table:
 
 
 def _words(lines: Sequence[str], vocabulary: dict[str, int]) -> Words:
-    return _known((set(_WORD.findall(line.lower())) for line in lines), vocabulary)
-
-
-def _known(lines: Iterable[set[str]], vocabulary: dict[str, int]) -> Words:
     """The words of each line that a vocabulary has: at most _MOST_IN_LINE, the rarest."""
-    get = vocabulary.get
-    n, ids = array("q"), array("q")
-    for words in lines:
-        known = sorted({get(word, -1) for word in words} - _NONE)[-_MOST_IN_LINE:]
-        ids.extend(known)
-        n.append(len(known))
-    return Words(np.array(ids, np.int64), np.array(n, np.int64))
+    found = _all_words(lines)
+    return _as_words(np.fromiter(map(vocabulary.get, found, repeat(_UNKNOWN)), np.int64, len(found)), len(lines))
 
 
-def _vocabulary(lines: Iterable[set[str]]) -> dict[str, int]:
-    """The words that occur in at least two lines, by falling frequency."""
-    counts = Counter(chain.from_iterable(lines))
-    words = sorted((word for word, n in counts.items() if n > 1), key=lambda word: (-counts[word], word))
-    return {word: number for number, word in enumerate(words[:_MOST_WORDS])}
+def _as_words(ids: Ints, n_lines: int) -> Words:
+    line, ids = _once_a_line(ids)
+    n = np.bincount(line, minlength=n_lines)
+    kept = np.cumsum(n)[line] - np.arange(len(line)) <= _MOST_IN_LINE
+    return Words(ids[kept], np.minimum(n, _MOST_IN_LINE))
+
+
+def _all_words(lines: Sequence[str]) -> list[str]:
+    """The words of all lines, with an element for the end of each line but the last."""
+    return _WORD.findall("\n".join(lines).lower())
+
+
+def _once_a_line(ids: Ints) -> tuple[Ints, Ints]:
+    """The line and the number of each different word of a line, both rising."""
+    is_word = ids >= 0
+    keys = np.sort((np.cumsum(ids == _LINE_END)[is_word] << _ID_BITS) | ids[is_word])
+    keys = keys[np.diff(keys, prepend=-1) != 0]  # as np.unique, in a hundredth of its time
+    return keys >> _ID_BITS, keys & ((1 << _ID_BITS) - 1)
+
+
+def _vocabulary(lines: Sequence[str]) -> tuple[dict[str, int], Words]:
+    """The words that occur in at least two lines, by falling frequency, and the line end; and the lines in them."""
+    found = _all_words(lines)
+    numbers = dict.fromkeys(found) | {"\n": _LINE_END}
+    words = [word for word in numbers if word != "\n"]
+    numbers |= zip(words, range(len(words)), strict=True)
+    ids = np.fromiter(map(numbers.__getitem__, found), np.int64, len(found))
+    counts = np.bincount(_once_a_line(ids)[1], minlength=len(words)).tolist()
+    common = sorted((-n, word) for n, word in zip(counts, words, strict=True) if n > 1)
+    vocabulary = {word: number for number, (_, word) in enumerate(common[:_MOST_WORDS])} | {"\n": _LINE_END}
+    renumbered = np.array([vocabulary.get(word, _UNKNOWN) for word in words] + [_LINE_END, _UNKNOWN])
+    return vocabulary, _as_words(renumbered[ids], len(lines))
 
 
 def _frequencies(ids: Ints) -> Floats:

@@ -11,14 +11,13 @@ import numpy as np
 
 from transformer_cli.data.checks.profiles import Floats
 from transformer_cli.data.cleaning.base import FILTERS, Filter, Mask, PairTexts, Verdict, certainty
-from transformer_cli.data.cleaning.lexicon import Ints, Lexicon, Words
+from transformer_cli.data.cleaning.lexicon import Ints, Words, estimated
 
 _FEW = 300  # pairs of a class of length, fewer of which say nothing of their scores
 _EVERY = 33  # pairs of which one is made unrelated
-# Of the scores of unrelated lines. Up to their median, all are taken for unrelated; what is above is judged by bins.
-_QUANTILES = [*(0.5 + 0.05 * number for number in range(10)), 0.97, 0.985, 0.995]
-_BY_CHANCE = 2  # pairs of those expected, by which few are more or less
-_TOGETHER = 3  # bins: fewer have too few pairs
+# Of the scores of unrelated lines: limits that are tried. All pairs up to the median are taken for unrelated.
+_QUANTILES = [0.5 + 0.01 * number for number in range(46)]
+_MOST = 0.75  # of the scores of unrelated lines: hardly a translation has one of these
 _SEEN = 0.9  # of the pairs of a class that must be one or the other: translations by their scores, or unrelated
 _MOST_UNRELATED = 0.4  # of the pairs of a class: with more, the scores say nothing
 _MAX_LAG = 3  # lines by which a block may be shifted
@@ -39,11 +38,11 @@ class _Limits:
 
 @FILTERS.register("word_alignment")
 class WordAlignment(Filter):
-    """The threshold is the probability with which a pair must be unrelated to be dropped."""
+    """The threshold is the share of the dropped pairs that must be unrelated, as estimated from their scores."""
 
     what = "with unrelated words on the two sides"
     repair = "paired again, in blocks in which one side was shifted by a few lines"
-    threshold, low, high = 0.65, 0.05, 1.0
+    threshold, low, high = 0.97, 0.5, 1.0
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:
@@ -53,9 +52,7 @@ class WordAlignment(Filter):
             return
         other = _others(text)
         made = np.arange(len(text)) % _EVERY == 0
-        mixed = [text.targets[other[row] if made[row] else row] for row in range(len(text))]
-        self._lexicon = Lexicon(PairTexts(text.sources, mixed, text.numbers))
-        sources, targets = self._lexicon.words(text)
+        self._lexicon, sources, targets = estimated(text, np.where(made, other, np.arange(len(text))))
         others = targets.at(other)
         scores, unrelated = self._lexicon.scores(sources, targets), self._lexicon.scores(sources, others)
         # An unrelated pair of the text that trains the lexicon has a higher score than another one.
@@ -136,21 +133,18 @@ def _classes(sources: Words, targets: Words) -> Ints:
     return classes
 
 
-def _limits(scores: Floats, unrelated: Floats, probability: float) -> _Limits | None:
+def _limits(scores: Floats, unrelated: Floats, precision: float) -> _Limits | None:
     """The limits of a class of pairs with these scores, by those of unrelated lines; None where they are not apart."""
     edges = np.quantile(unrelated, _QUANTILES)
-    middle = edges[0]
-    share = float((scores <= middle).mean()) / max(float((unrelated <= middle).mean()), 0.5)
+    middle, most = edges[0], np.quantile(unrelated, _MOST)
+    share = float((scores <= most).mean()) / max(float((unrelated <= most).mean()), _MOST)
     is_related = float((scores > np.quantile(unrelated, 0.95)).mean())
     if share > _MOST_UNRELATED or is_related + share < _SEEN:
         return None
     limit = middle
-    for place, high in enumerate(edges[1:], start=1):
-        low = edges[max(0, place - _TOGETHER)]
-        n_here = int(((scores > low) & (scores <= high)).sum())
-        expected = share * len(scores) * float(((unrelated > low) & (unrelated <= high)).mean())
-        if expected + min(expected, _BY_CHANCE) < probability * n_here:
-            break
-        limit = high
+    for high in edges[1:]:
+        expected = share * len(scores) * float((unrelated <= high).mean())
+        if expected + expected**0.5 >= precision * int((scores <= high).sum()):
+            limit = high  # the last one that fits: counts of few pairs vary
     spread = max(float(middle - np.quantile(unrelated, 0.05)), 0.01)
     return _Limits(float(limit), float(np.quantile(unrelated, 0.995)), spread)
