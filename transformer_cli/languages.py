@@ -5,7 +5,7 @@ Whatever needs the code or the name of a language takes it from here.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 # The code of ISO 639-1, those of ISO 639-2 and others that people use for the same language, and its English name.
@@ -116,9 +116,57 @@ yo yor: Yoruba
 zh zho chi cmn cn: Chinese
 zu zul: Zulu
 """
+# Names in the language itself, and in others that spreadsheets are often made in.
+_OTHER_NAMES = """
+ar: العربية, Arabisch, Arabe, Árabe
+bg: Български, Bulgarisch, Bulgare, Búlgaro
+ca: Català, Katalanisch, Catalán
+cs: Čeština, Česky, Tschechisch, Tchèque, Checo
+da: Dansk, Dänisch, Danois, Danés
+de: Deutsch, Allemand, Alemán, Alemão, Tedesco, Duits, Niemiecki, Немецкий
+el: Ελληνικά, Griechisch, Grec, Griego
+en: Englisch, Anglais, Inglés, Inglês, Inglese, Engels, Angielski, Английский, 英語, 英语, İngilizce
+es: Español, Castellano, Spanisch, Espagnol, Espanhol, Spagnolo, Spaans, Hiszpański, Испанский
+et: Eesti, Estnisch, Estonien
+eu: Euskara, Baskisch
+fa: فارسی, Persisch, Farsi
+fi: Suomi, Finnisch, Finnois, Finlandés
+fr: Français, Französisch, Francés, Francês, Francese, Frans, Francuski, Французский
+gl: Galego, Gallego
+he: עברית, Hebräisch, Hébreu, Hebreo
+hi: हिन्दी, हिंदी
+hr: Hrvatski, Kroatisch, Croate, Croata
+hu: Magyar, Ungarisch, Hongrois, Húngaro
+id: Bahasa Indonesia, Indonesisch, Indonésien, Indonesio
+is: Íslenska, Isländisch
+it: Italiano, Italienisch, Italien, Italiaans, Włoski, Итальянский
+ja: 日本語, Japanisch, Japonais, Japonés
+ko: 한국어, Koreanisch, Coréen, Coreano
+lt: Lietuvių, Litauisch
+lv: Latviešu, Lettisch
+nl: Nederlands, Niederländisch, Néerlandais, Neerlandés, Olandese
+no: Norsk, Norwegisch, Norvégien, Noruego
+pl: Polski, Polnisch, Polonais, Polaco
+pt: Português, Portugiesisch, Portugais, Portugués, Portoghese
+ro: Română, Rumänisch, Roumain, Rumano
+ru: Русский, Russisch, Russe, Ruso, Russo
+sk: Slovenčina, Slovensky, Slowakisch, Slovaque
+sl: Slovenščina, Slowenisch
+sr: Српски, Srpski, Serbisch
+sv: Svenska, Schwedisch, Suédois, Sueco
+th: ไทย
+tr: Türkçe, Türkisch, Turc, Turco
+uk: Українська, Ukrainisch, Ukrainien
+vi: Tiếng Việt, Vietnamesisch
+zh: 中文, 汉语, 漢語, Chinesisch, Chinois, Chino
+"""
 _ROWS = [(codes.split(), name) for codes, name in (row.split(": ") for row in _TABLE.strip().split("\n"))]
 NAMES = {codes[0]: name for codes, name in _ROWS}
 _ISO_639_1 = {code: codes[0] for codes, _ in _ROWS for code in codes}
+_SPELLINGS = {code: {name.casefold()} for code, name in NAMES.items()}
+for _code, _names in (row.split(": ") for row in _OTHER_NAMES.strip().split("\n")):
+    _SPELLINGS[_code] |= {name.casefold() for name in _names.split(", ")}
+_SPELLED = {name: code for code, names in _SPELLINGS.items() for name in names}
 # What clients and models mean by codes of programs; `no` and `nb` are used for the same language.
 _MEANT = {"nb": "no", "pb": "pt-br", "zt": "zh-hant"}
 _USUAL_SCRIPT = {"zh": "hans", "sr": "cyrl", "az": "latn", "uz": "latn", "bs": "latn", "kk": "cyrl", "mn": "cyrl"}
@@ -197,6 +245,16 @@ def language_name(code: str) -> str | None:
     Regions and scripts, as in en_US, are left out.
     """
     return NAMES.get(base_code(code))
+
+
+def spelled_names(code: str) -> Set[str]:
+    """The names of a language in English, in itself and in some others, in small letters; none of an unknown code."""
+    return _SPELLINGS.get(iso_639_1(code), set())
+
+
+def code_of_name(name: str) -> str | None:
+    """The code of the language with this name, in any of these languages and in small letters."""
+    return _SPELLED.get(name)
 
 
 def bcp47(code: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import DataError, quoted
-from transformer_cli.languages import NAMES, iso_639_1, matched
+from transformer_cli.languages import NAMES, code_of_name, iso_639_1, matched, spelled_names
 from transformer_cli.registry import did_you_mean
 
 _SHOWN = 40  # characters of a field in an error
@@ -28,7 +28,8 @@ _WORDS = {*_SOURCES, *_TARGETS, *_LABELS, *_TEXTS, *_OTHERS}
 def is_header(first: str, second: str, source_lang: str, target_lang: str) -> bool:
     """Whether two fields name columns: a code or the name of a language of the corpus, or a word as source, label."""
     names = _names(source_lang) | _names(target_lang) | _WORDS
-    return _word(first) != _word(second) and _is_of(first, names) and _is_of(second, names)
+    are_same = _word(first) == _word(second) or _language_named(first) == _language_named(second) is not None
+    return not are_same and _is_of(first, names) and _is_of(second, names)  # the same: English and its translation
 
 
 def is_exchanged(first: str, second: str, source_lang: str, target_lang: str) -> bool:
@@ -77,7 +78,9 @@ def role_columns(names: Sequence[str], *, has_labels: bool) -> list[int] | None:
 def looks_like_header(row: Sequence[str]) -> bool:
     """Whether a first row names columns, whatever the languages are: two words or languages, or one among names."""
     fields = [field for field in row if field.strip()]
-    n_known = sum(_word(field) in _WORDS or _language_named(field) is not None for field in fields)
+    words = [_language_named(field) or _word(field) for field in fields]
+    known = {word for word in words if word in _WORDS or iso_639_1(word) in NAMES}
+    n_known = len(known)  # English and Englisch are a pair
     are_names = len(set(fields)) == len(row) and all(map(_IDENTIFIER.fullmatch, fields))
     return n_known > 1 or (n_known == 1 and are_names)
 
@@ -85,9 +88,8 @@ def looks_like_header(row: Sequence[str]) -> bool:
 def _language_named(name: str) -> str | None:
     """The language that a column is called by, as en, pt-BR, translation.en, French or text_en."""
     tail = name.rpartition(".")[2].strip()
-    for code, english in NAMES.items():
-        if _word(tail) == english.casefold():
-            return code
+    if (code := code_of_name(_word(tail))) is not None:
+        return code
     if _CODE.fullmatch(_word(tail)) and iso_639_1(_word(tail)) in NAMES:
         return tail
     codes = [part for part in _PARTS.split(tail) if part.casefold() in NAMES]
@@ -149,13 +151,13 @@ def _both(first: int | None, second: int | None) -> list[int] | None:
 
 
 def _of_language(names: Sequence[str], side: str) -> int | None:
-    """The only column that is called by the code or the English name of the language of a side."""
+    """The only column that is called by the code or a name of the language of a side."""
     words = [_word(name) for name in names]
     if words.count(_word(side)) == 1:
         return words.index(_word(side))
-    name = NAMES.get(iso_639_1(side))
-    if name is not None and words.count(name.casefold()) == 1:
-        return words.index(name.casefold())
+    named = [index for index, word in enumerate(words) if word in spelled_names(side)]
+    if len(named) == 1:
+        return named[0]
     found = matched(side, {word for word in words if _CODE.fullmatch(word)})
     return words.index(found) if found is not None and words.count(found) == 1 else None
 
@@ -184,7 +186,7 @@ def _word(field: str) -> str:
 
 
 def _names(side: str) -> set[str]:
-    """Codes and English names of the languages of a side."""
+    """Codes and names of the languages of a side."""
     languages = {language.casefold() for language in languages_of(side)}
     codes = languages | {re.split("[-_]", language)[0] for language in languages}
-    return codes | {NAMES[code].casefold() for code in codes if code in NAMES}
+    return codes.union(*map(spelled_names, codes))

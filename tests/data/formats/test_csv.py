@@ -177,3 +177,24 @@ def test_a_table_with_the_languages_of_each_row_is_not_read_as_it_stands(folder:
     ):
         folder.pairs("a.csv")
     assert folder.pairs("a.csv", columns=["source", "target"]) == [("Hello you.", "Bonjour toi.")] * 9
+
+
+@pytest.mark.parametrize(
+    ("header", "is_french_first"),
+    [
+        ("Französisch;Englisch", True),
+        ("Anglais;Français", False),
+        ("FRANÇAIS;ENGLISH", True),
+        ("Inglés;Francés;Notas", False),
+        ("Nr.;Français;Englisch", True),
+    ],
+)
+def test_columns_may_be_called_by_names_that_the_language_has_elsewhere(
+    folder: Folder, header: str, is_french_first: bool
+) -> None:
+    row = {"Nr.": "1", "Notas": "-"}
+    names = header.split(";")
+    languages = [name for name in names if name not in row]
+    row |= zip(languages, ("oui", "yes") if is_french_first else ("yes", "oui"), strict=True)
+    folder.write("a.csv", f"{header}\n" + 3 * (";".join(row[name] for name in names) + "\n"))
+    assert folder.pairs("a.csv") == [("yes", "oui")] * 3
