@@ -51,6 +51,7 @@ def line_in_file(where: str) -> str:
     return Path(file).read_text(encoding="utf-8").split("\n")[int(line) - 1].strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -136,6 +136,7 @@ def same_bytes(pipelines: Pipelines, name: str) -> None:
         assert (there / file).read_bytes() == (usual / file).read_bytes(), file
 
 
+@pytest.mark.slow
 def test_B6_B17_B18_no_byte_depends_on_the_locale_the_network_or_a_home(pipelines: Pipelines) -> None:
     """One run without all three; where namespaces need privileges, without the locale alone."""
     same_bytes(pipelines, "Latin-1")
@@ -211,6 +212,7 @@ def descriptors_left(n: int) -> Iterator[None]:
             os.close(descriptor)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
 def test_B7_too_few_open_files_are_one_line_wherever_they_run_out(folder: Path) -> None:
     command = [*TRAIN, "data.train=['kö.en','kö.de']"]
@@ -295,6 +297,7 @@ def test_B15_a_precision_that_a_cpu_lacks_is_named_with_one_that_it_has(folder: 
 # ---- Standard streams
 
 
+@pytest.mark.slow
 def test_B19_a_closed_stdin_is_named_and_without_any_stream_a_file_is_translated(tmp_path: Path) -> None:
     """Three commands at once, each with streams closed. What a closed stderr would hear goes nowhere else."""
     commands = {

@@ -103,6 +103,7 @@ def test_a_packed_input_is_unpacked_as_a_corpus_is(folder: Path) -> None:
     assert run([*TRANSLATE, "--input", "text.gz"], folder) == run([*TRANSLATE, "--input", "text"], folder)
 
 
+@pytest.mark.slow
 def test_D1_streams_that_do_not_block_lose_no_line(folder: Path) -> None:
     lines, (ours, theirs), (out, end) = (folder / "text").read_bytes(), os.pipe(), os.pipe()
     os.set_blocking(ours, False)

@@ -153,6 +153,7 @@ def test_a_benchmark_wants_parallel_text() -> None:
     assert "data=trec: a benchmark translates" in refusal("bench", "subject=train", "data=trec")
 
 
+@pytest.mark.slow
 @each("command", list(COMMANDS))
 def test_a_config_survives_being_written_and_read(command: str) -> None:
     needed = {

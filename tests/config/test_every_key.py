@@ -280,6 +280,7 @@ def written(value: Any) -> str:
     return quoted_for_hydra(value) if isinstance(value, str) else json.dumps(value)
 
 
+@pytest.mark.slow
 @each("command", list(COMMANDS))
 def test_every_key_is_changed_in_some_config(command: str) -> None:
     base = base_of(command)
@@ -289,6 +290,7 @@ def test_every_key_is_changed_in_some_config(command: str) -> None:
     assert len(changed(command)[0][0]) >= 0.7 * len(keys)
 
 
+@pytest.mark.slow
 @each("command", list(COMMANDS))
 def test_a_config_of_other_values_survives_yaml_and_json(command: str) -> None:
     for _, config in changed(command):

@@ -188,6 +188,7 @@ def test_no_english_sentence_occurs_twice_in_or_across_splits(pairs: list[Pair])
     assert len({en for en, _ in pairs}) == len(pairs)
 
 
+@pytest.mark.slow
 def test_one_english_sentence_has_one_french_translation_whatever_the_seed(pairs: list[Pair]) -> None:
     every = set(pairs) | set(generate(2).train)
     assert len(every) > 35_000

@@ -715,6 +715,7 @@ def test_small_corpora_are_read_at_every_start(config: DataConfig) -> None:
     assert not (Path(config.cache) / config.name / hashes.RECORDS).exists()
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_read_a_large_file_once(config: DataConfig) -> None:
     prepare(config)
     program = """

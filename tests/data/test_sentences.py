@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def test_others_have_spaces(language: str) -> None:
     assert not has_no_spaces(language)
 
 
+@pytest.mark.slow
 @each("text", ["a " + "1. " * 200_000, "( " * 200_000 + "1. " * 100_000, "z. " * 200_000, ". " * 300_000])
 def test_the_time_grows_with_the_length_of_a_line_whatever_is_in_it(text: str) -> None:
     """600,000 characters take about a second; where each mark looks at all before it, minutes."""

@@ -59,6 +59,7 @@ def test_shards_prepare_what_one_process_does(corpus: DataConfig, n: int) -> Non
     assert not any(name.endswith(".parts") or name.startswith(".shard") for name in left)
 
 
+@pytest.mark.slow
 def test_a_shard_that_runs_twice_and_other_divisions_change_nothing(corpus: DataConfig) -> None:
     prepare(corpus)
     made = replace(corpus, cache=f"{corpus.cache}-mixed")
@@ -116,6 +117,7 @@ def test_what_has_labels_is_prepared_in_one_piece(tmp_path: Path) -> None:
         prepare(made, shard=Shard(1, 2))
 
 
+@pytest.mark.slow
 def test_a_sweep_over_shards_prepares_a_corpus_in_two_rounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

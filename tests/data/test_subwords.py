@@ -198,6 +198,7 @@ def test_batches_are_cut_by_the_real_lengths_and_sentences_too_long_stay_as_they
     assert 0 < n_other < 2 * len(stored)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [slow(3), 9])
 def test_a_resumed_run_equals_one_without_a_break(tmp_path: Path, step: int) -> None:
     assert_resumes(tmp_path, config(), stopped_before=step)

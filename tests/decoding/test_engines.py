@@ -112,6 +112,7 @@ def test_a_registered_search_needs_no_other_change(monkeypatch: pytest.MonkeyPat
 # ---- Conversion on demand
 
 
+@pytest.mark.slow
 def test_a_model_is_converted_once_and_anew_after_a_change(model_path: Path) -> None:
     first = conversions.conversion_of(model_path)
     before = (first.directory / "model.bin").stat().st_mtime_ns

@@ -198,6 +198,7 @@ def test_beam_search_finds_what_trying_every_sentence_finds(alpha: float, first_
             assert ours.score == pytest.approx(theirs.score, abs=1e-9)
 
 
+@pytest.mark.slow
 @each("alpha", [0.0, 0.6, 3.0])
 @each("beam_size, n_best", [(2, 1), (2, 2), (3, 1), (4, 4), (5, 2)])
 def test_stopping_early_changes_nothing(beam_size: int, n_best: int, alpha: float) -> None:

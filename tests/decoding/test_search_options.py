@@ -248,6 +248,7 @@ def test_every_term_is_met_that_has_room(beam_size: int) -> None:
         assert row[0].unsatisfied == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "what"),
     [

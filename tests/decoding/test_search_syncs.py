@@ -97,6 +97,7 @@ def run(
     return SEARCHES[config.search](request)
 
 
+@pytest.mark.slow
 @each("name", CONFIGS)
 @each("every", [2, SYNC_INTERVAL])
 def test_looking_seldom_finds_what_looking_at_each_step_finds(name: str, every: int) -> None:
@@ -217,6 +218,7 @@ def source(n_sentences: int, longest: int, device: torch.device) -> Tensor:
     return torch.full((n_sentences, longest), 5, device=device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(CONFIGS, "greedy"))
 def test_no_step_waits_for_an_accelerator(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device "meta" has nothing to read: a step that tries to raises."""

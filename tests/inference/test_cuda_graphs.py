@@ -103,6 +103,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["greedy", *map(slow, list(SEARCHES)[1:])])
 def test_replayed_steps_find_the_same(name: str) -> None:
     search = SEARCHES[name]
@@ -115,6 +116,7 @@ def test_replayed_steps_find_the_same(name: str) -> None:
     assert capturer.n_replayed > capturer.n_captured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["odd", slow("paper"), slow("concat"), slow("modern")])
 def test_replayed_steps_find_the_same_for_every_kind_of_model(variant: str) -> None:
     lines = sentences(9, seed=4)
@@ -186,6 +188,7 @@ def test_other_searches_replay_the_step_of_the_model(name: str) -> None:
     assert capturer.n_replayed > 0
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_nothing_of_a_search_is_left_in_the_steps_that_it_captured() -> None:
     """Whatever Python holds of the first search is spoiled, and so are the tensors that no other may read."""

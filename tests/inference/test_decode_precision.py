@@ -299,6 +299,7 @@ def spy_on(translator: Translator, *, is_tie: Callable[[Sequence[int]], bool]) -
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [GREEDY, {"n_best": 3}], ids=["greedy", "beam"])
 def test_near_ties_of_all_batches_are_decoded_again_in_shapes_of_their_own_length(options: dict[str, Any]) -> None:
     lines = sentences(50, seed=5, longest=24)
@@ -322,6 +323,7 @@ def test_near_ties_of_all_batches_are_decoded_again_in_shapes_of_their_own_lengt
     assert {one.near_tie for one in seen} == {engine.near_tie}
 
 
+@pytest.mark.slow
 def test_the_second_result_does_not_depend_on_the_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The logits are wrong in another way for every number of rows, as kernels round, and alike in each row."""
     tokenizer, lines = toy_tokenizer(), sentences(24, seed=9)

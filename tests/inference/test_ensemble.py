@@ -83,6 +83,7 @@ def test_step_by_step_it_says_what_it_says_at_once() -> None:
             target_BT, expected_BTV = target_BT[which], expected_BTV[which]
 
 
+@pytest.mark.slow
 @each("options", KINDS.values())
 @each("n", [1, 2, 3])
 def test_of_one_model_however_often_it_is_that_model(options: dict[str, object], n: int) -> None:
@@ -93,6 +94,7 @@ def test_of_one_model_however_often_it_is_that_model(options: dict[str, object],
         assert [score for _, score in one] == pytest.approx([score for _, score in other], abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [slow(KINDS["greedy"]), KINDS["beam"], slow(KINDS["sample"])], ids=["greedy", "beam", "sample"]
 )
@@ -134,6 +136,7 @@ def test_it_comes_to_rest_and_goes_back_to_training_with_its_members() -> None:
     assert all(member.training for member in ensemble.members)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [slow(1), 2])
 def test_D9_exact_scores_of_an_ensemble_do_not_depend_on_the_neighbours(n_threads: int) -> None:
     names = ["plain", "paper"]

@@ -246,6 +246,7 @@ def rough_model(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, *, error:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [slow(GREEDY), slow(BEAM), {"n_best": 1}], ids=["greedy", "n-best", "beam"])
 def test_D8_close_calls_are_made_alone(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, lines = toy_tokenizer(), sentences(24, seed=9)
@@ -469,6 +470,7 @@ def bits(found: Sequence[Hypotheses]) -> list[list[tuple[str, str]]]:
 EXACT = [arrangement for arrangement in FEW if arrangement.sort]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variant", "search_name"), CASES)
 def test_D9_exact_scores_are_equal_to_the_last_bit(variant: str, search_name: str) -> None:
     options = SEARCHES[search_name]

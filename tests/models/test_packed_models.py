@@ -68,6 +68,7 @@ def test_logits_and_gradients_are_those_of_one_call_for_each_length(config: Mode
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.slow
 @each_model
 @pytest.mark.parametrize("attention_dropout", [0.0, 0.1])
 def test_in_buckets_attention_is_called_a_few_times_whatever_the_lengths(

@@ -131,6 +131,7 @@ def test_with_the_kernels_of_a_gpu_a_batch_learns_the_same(kernel: PackedKernel)
 N_REGIONS = 5  # layers and positions of each stack, and the loss with its product
 
 
+@pytest.mark.slow
 @OF_TORCH
 @pytest.mark.parametrize("activation_checkpointing", [slow(False), True])
 def test_each_kind_of_layer_is_compiled_once_for_each_size(
@@ -156,6 +157,7 @@ def test_each_kind_of_layer_is_compiled_once_for_each_size(
     assert not torch._dynamo.utils.counters["graph_break"]
 
 
+@pytest.mark.slow
 @OF_TORCH
 @pytest.mark.parametrize("name", ["transformer", slow("decoder")])
 def test_an_epoch_is_compiled_for_as_many_sizes_as_there_are(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +184,7 @@ def test_an_epoch_is_compiled_for_as_many_sizes_as_there_are(name: str, monkeypa
     assert n_regions <= found.n_compiled <= n_regions * len(one.compiled_sizes)
 
 
+@pytest.mark.slow
 @OF_TORCH
 def test_gradients_of_the_last_layers_are_complete_before_the_first_are_computed(
     monkeypatch: pytest.MonkeyPatch,

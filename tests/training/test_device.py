@@ -182,6 +182,7 @@ def test_mps_is_used_where_it_is(machine: Callable[..., Any], wanted: Device) ->
 ASKING = {"nonfinite.py", "transfer.py"}  # modules that ask `copies_asynchronously` first
 
 
+@pytest.mark.slow
 def test_no_copy_to_or_from_mps_goes_on_after_its_call() -> None:
     """Silently, other values would arrive."""
     for path in modules().values():
@@ -303,6 +304,7 @@ print(in_use[-1] - in_use[99])
 """
 
 
+@pytest.mark.slow
 def test_products_of_ever_new_sizes_do_not_fill_the_memory() -> None:
     """200 more sizes took 103 MB of what malloc gave, or 7 MB without AVX2, while all that oneDNN made was kept."""
     done = subprocess.run([sys.executable, "-c", PRODUCTS], stdout=subprocess.PIPE, text=True, check=False)

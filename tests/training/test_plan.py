@@ -241,6 +241,7 @@ def test_a_run_that_patience_has_ended_says_so(tmp_path: Path, caplog: pytest.Lo
 # ---- Settings that are left open, in the run directory
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_numbers_that_were_chosen_when_it_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_random_sentences_end_and_are_as_long_as_those_of_wmt(monkeypatch: pytes
     assert np.array_equal(np.diff(corpus.source_offsets), corpus.source_lengths)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("net", [MATCHED, "Hugging Face Marian"])
 def test_baselines_have_the_same_parameters_and_tokens(net: str, norm: str) -> None:

@@ -127,6 +127,7 @@ def text_files(tmp_path: Path) -> list[str]:
 # ---- Engines
 
 
+@pytest.mark.slow
 @OF_CT2
 @pytest.mark.parametrize("name", [TFM, slow(HUGGING_FACE), CT2])
 def test_all_presets_of_all_engines_match_the_reference_search(name: str) -> None:

@@ -121,6 +121,7 @@ def test_every_number_and_text_of_a_comparison_is_there() -> None:
     assert [one for one in wanted if one not in text] == []
 
 
+@pytest.mark.slow
 @each(
     "field, heading",
     [

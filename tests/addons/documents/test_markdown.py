@@ -244,6 +244,7 @@ BLOCK = st.sampled_from(
 MARKDOWN = st.lists(st.one_of(WORDS, WORDS, INLINE, BLOCK), max_size=14).map(lambda parts: "".join(parts))
 
 
+@pytest.mark.slow
 @given(MARKDOWN, st.booleans())
 @settings(max_examples=500, deadline=None)
 @example("<em>\n  #</em>milk", False)

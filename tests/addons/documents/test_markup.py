@@ -404,6 +404,7 @@ def message_of(text: str) -> str:
     return f'#: a.rst:1\n#, c-format, icu-format, qt-format, lisp-format\nmsgid "{string}"\nmsgstr ""\n'
 
 
+@pytest.mark.slow
 @each("format_name", sorted(formats()))
 @each(
     "piece",

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,7 @@ def letters(text: str) -> Counter[str]:
     return Counter(re.sub(r"\s", "", text))
 
 
+@pytest.mark.slow
 @given(mixed_content(), st.integers(0, 10**6))
 @settings(max_examples=400, deadline=None)
 @example("<b>a</b> <b>b</b> <b>c</b>", 0)

@@ -94,6 +94,7 @@ def test_the_charset_of_the_header_decodes_the_file(charset: str, text: str) -> 
     assert rows("po", written.encode("utf-8" if charset == "CHARSET" else charset)) == [("one", text)]
 
 
+@pytest.mark.slow
 def test_a_catalogue_of_several_blocks_is_read_whole() -> None:
     pairs = [(f"message {number}", f"Nachricht {number} ä") for number in range(60_000)]
     text = catalogue(*[message(source, target) for source, target in pairs]).replace("\n", "\r\n")

@@ -59,6 +59,7 @@ def export(form: str, *more: str) -> list[str]:
     return ["export", form, *named, *EXPORT[2:], *more]
 
 
+@pytest.mark.slow
 @FORMATS
 def test_an_export_tells_what_it_was_made_from_and_how_it_was_verified(folder: Path, form: str) -> None:
     pytest.importorskip(PACKAGES[form])
@@ -268,6 +269,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     refused(export(form), folder, code=5, says=says)
 
 
+@pytest.mark.slow
 def test_a_model_that_says_something_else_is_not_published(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setattr(huggingface, "order", lambda config: huggingface.torch.arange(config.d_model))
@@ -398,6 +400,7 @@ def test_a_damaged_export_is_refused_by_the_engine(exported: Path, spoil: Callab
     refused(["translate", "engine=ctranslate2", "--checkpoint", "out"], exported, code=4, says=[says], stdin=b"a b\n")
 
 
+@pytest.mark.slow
 def test_the_files_of_two_exports_are_not_mixed(exported: Path) -> None:
     shutil.copy(FOLDER / "separate-pre.safetensors", exported / "other.safetensors")
     assert run(["export", "ctranslate2", "--checkpoint", "other.safetensors", "--output", "other"], exported).code == 0

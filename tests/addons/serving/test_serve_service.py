@@ -189,6 +189,7 @@ def test_two_models_of_one_pair_and_a_pivot_that_joins_nothing_are_refused(model
 # ---- What a request may ask for
 
 
+@pytest.mark.slow
 def test_a_model_is_served_with_its_own_length_penalty(tmp_path: Path) -> None:
     lines, scores = ["the cat sat .", "a woman drank milk ."], {}
     for own in (0.0, 10.0):
@@ -317,6 +318,7 @@ class Clock(RequestCall):
         return self.left < 0
 
 
+@pytest.mark.slow
 @each(
     "options",
     [PLAIN, RequestOptions(format="html"), RequestOptions(terms=(("cat", "milk"),)), RequestOptions(alignments=True)],

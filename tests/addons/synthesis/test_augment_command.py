@@ -300,6 +300,7 @@ def test_a_merge_refuses_a_missing_a_doubled_and_a_changed_shard(folder: Path) -
 HOLDS = "import fcntl, sys; lock = open(sys.argv[1], 'ab'); fcntl.lockf(lock, fcntl.LOCK_EX); print(); input()"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unfinished", ["out", "out.2-of-2"])
 def test_a_merge_leaves_unfinished_work_alone(folder: Path, unfinished: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with --overwrite was stopped, and its older shard is there and whole; or a run without shards was."""
