@@ -42,7 +42,7 @@ def test_all_but_the_first_of_pairs_that_nearly_repeat_each_other_are_dropped(tm
 
 
 def test_the_share_of_equal_values_is_the_similarity() -> None:
-    """Its standard deviation is at most 1/16 of one with 64 values; four of these are allowed for each of 780 pairs."""
+    """The standard deviation is at most 1/16 with 64 values; four of these are allowed for each of 780 pairs."""
     words = [" ".join(["one two three four five six seven eight nine ten"[i:], "x" * i]) for i in range(0, 40)]
     pairs = [(line.strip(), line[::-1].strip()) for line in words]
     values = signatures(texts(pairs))

@@ -17,7 +17,7 @@ _FEW = 300  # pairs of a class of length, fewer of which say nothing of their sc
 _EVERY = 33  # pairs of which one is made unrelated
 # Of the scores of unrelated lines: limits that are tried. All pairs up to the median are taken for unrelated.
 _QUANTILES = [0.5 + 0.01 * number for number in range(46)]
-_MOST = 0.75  # of the scores of unrelated lines: hardly a translation has one of these
+_PARTS = (0.5, 0.75)  # of the scores of unrelated lines, which hardly a translation has: how many there are follows
 _SEEN = 0.9  # of the pairs of a class that must be one or the other: translations by their scores, or unrelated
 _MOST_UNRELATED = 0.4  # of the pairs of a class: with more, the scores say nothing
 _MAX_LAG = 3  # lines by which a block may be shifted
@@ -42,7 +42,7 @@ class WordAlignment(Filter):
 
     what = "with unrelated words on the two sides"
     repair = "paired again, in blocks in which one side was shifted by a few lines"
-    threshold, low, high = 0.97, 0.5, 1.0
+    threshold, low, high = 0.94, 0.5, 1.0
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:
@@ -136,8 +136,8 @@ def _classes(sources: Words, targets: Words) -> Ints:
 def _limits(scores: Floats, unrelated: Floats, precision: float) -> _Limits | None:
     """The limits of a class of pairs with these scores, by those of unrelated lines; None where they are not apart."""
     edges = np.quantile(unrelated, _QUANTILES)
-    middle, most = edges[0], np.quantile(unrelated, _MOST)
-    share = float((scores <= most).mean()) / max(float((unrelated <= most).mean()), _MOST)
+    middle = edges[0]
+    share = min(float((scores <= np.quantile(unrelated, part)).mean()) / part for part in _PARTS)
     is_related = float((scores > np.quantile(unrelated, 0.95)).mean())
     if share > _MOST_UNRELATED or is_related + share < _SEEN:
         return None
