@@ -47,7 +47,9 @@ class Text:
 
     @property
     def tokenize(self) -> str:
-        """sacrebleu's tokenizer: tokens stay as they are."""
+        """sacrebleu's tokenizer: tokens stay as they are, and Japanese is scored by characters."""
+        if self.target == "ja":
+            return "char"
         return "none" if self.lower_cased or "iwslt14" in self.folder else "13a"
 
 
@@ -69,12 +71,20 @@ TEXTS = {
     "10k": Text("multi30k", "en", "de", n_pairs=10_000),
     "1k": Text("multi30k", "en", "de", n_pairs=1_000),
     "iwslt14": Text("iwslt14_de_en_small", "de", "en", train="train_small", dev="valid", test="test"),
+    "multi30k_fr": Text("multi30k", "en", "fr"),
+    "europarl": Text("europarl_de_en_20k", "de", "en", dev="valid", test="test"),
     "tatoeba_en_de": Text("tatoeba_en_de", "en", "de", dev="valid", test="test"),
     "tatoeba_en_fr": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test"),
-    "fr_1k": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test", n_pairs=1_000),
-    "fr_5k": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test", n_pairs=5_000),
-    "fr_20k": Text("tatoeba_en_fr", "en", "fr", dev="valid", test="test", n_pairs=20_000),
-    "de_5k": Text("tatoeba_en_de", "en", "de", dev="valid", test="test", n_pairs=5_000),
+    "ja": Text("small_parallel_enja", "en", "ja", dev="dev", test="test"),
+    **{
+        f"{target}_{n}k": Text(folder, "en", target, dev=dev, test="test", n_pairs=1000 * n)
+        for target, folder, dev, sizes in (
+            ("fr", "tatoeba_en_fr", "valid", (1, 5, 20, 80)),
+            ("de", "tatoeba_en_de", "valid", (1, 5, 20, 80)),
+            ("ja", "small_parallel_enja", "dev", (5, 20)),
+        )
+        for n in sizes
+    },
 }
 MULTI30K = "experiment=multi30k data.tokenizer.vocab_size=6000"
 SHORT = f"{MULTI30K} train.max_steps=600 schedule.warmup_steps=60 train.save_every=30"

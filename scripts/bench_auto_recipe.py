@@ -1,0 +1,327 @@
+"""Compares recipe=auto with recipe=files, recipe=small, JoeyNMT and fairseq in the same minutes of one core.
+
+python scripts/bench_auto_recipe.py FOLDER ROW [ROW …] --only auto|files|small|joeynmt|fairseq --minutes 12 [key=value …]
+python scripts/bench_auto_recipe.py table
+
+FOLDER holds the corpora; a row is one of TEXTS in bench_small_models.py, as fr_5k. A run trains for the minutes of wall
+time, translates the test set by the system's own search and appends its BLEU, by the command of sacrebleu, to
+results.jsonl in --out; `table` prints that file. Overrides, as train.precision=bf16, are for tfm alone. One thread: pin
+the script to one core, with taskset -c 1.
+
+* auto, files, small: the recipes of tfm with train.budget. Preparing the text and the search for the length penalty
+  come on top of the minutes of the budget, and are in the minutes of the table.
+* joeynmt: JoeyNMT 2.3.0 by configs/iwslt14_deen_bpe.yaml with the joint vocabulary of 4,000 pieces of its quick start
+  on Tatoeba, learned by SentencePiece, and translations of at most 1.5 times the source, its default, in place of 100
+  tokens. It is interrupted when the minutes are over, and the best checkpoint by dev BLEU translates.
+* fairseq: fairseq 0.12.2 by the command of examples/translation/README.md for IWSLT14 de-en, with a joint vocabulary of
+  10,000 pieces as in prepare-iwslt14.sh, learned by SentencePiece.
+
+JoeyNMT and fairseq are validated each 50 updates (--every) on as many dev lines as tfm: their examples validate each
+1,000 updates or once an epoch, which is never or all the time in a few minutes of little text. Learning their vocabulary
+is not in their minutes. They run in environments that scripts/judges makes. --precision bf16 is for all: JoeyNMT, which
+has it on GPUs alone, gets torch.autocast around what it autocasts there.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import sentencepiece
+import yaml
+from bench_small_models import TEXTS, Bench, read_lines, tfm, write_lines
+
+JUDGES = Path(__file__).with_name("judges")
+N_DEV = 1000  # dev lines that are translated during training, as train.eval_lines
+INTERRUPTED = 120  # seconds that a program has to save its state
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a system is given: a text, minutes, and a folder of its own."""
+
+    bench: Bench
+    text: str
+    folder: Path
+    minutes: float
+    every: int
+    seed: int
+    precision: str
+
+    def languages(self) -> tuple[str, str]:
+        return TEXTS[self.text].source, TEXTS[self.text].target
+
+    def copy(self, name: str, part: str, n_lines: int | None = None) -> Path:
+        """The files of a part of the text as `name`.LANGUAGE in the folder; the path without the language."""
+        for language, given in zip(self.languages(), self.bench.files(self.text, part), strict=True):
+            write_lines(self.folder / f"{name}.{language}", read_lines(given)[:n_lines])
+        return self.folder / name
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a system has done in its minutes."""
+
+    translations: Path
+    minutes: float  # of wall time, of the command that trains
+    updates: int
+    best: int | None  # the update whose weights translate, where the system says so
+
+
+def judge(name: str) -> str:
+    """The Python of an environment with another program, made where there is none."""
+    return subprocess.run([str(JUDGES), name], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+
+def call(command: Sequence[str | Path], log: Path, *, minutes: float | None = None) -> float:
+    """Run a program, and interrupt it as Ctrl-C does when `minutes` are over; the minutes that it took."""
+    start = time.monotonic()
+    with log.open("a", encoding="utf-8") as file:
+        process = subprocess.Popen(list(map(str, command)), cwd=log.parent, env=ENVIRONMENT, stdout=file, stderr=file)
+        try:
+            process.wait(None if minutes is None else 60 * minutes)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            process.wait(INTERRUPTED)
+        finally:
+            process.kill()
+    if process.returncode:
+        sys.exit(f"exit code {process.returncode}: {command[0]} … See {log}")
+    return (time.monotonic() - start) / 60
+
+
+def learn_pieces(training: Path, languages: Sequence[str], size: int, prefix: Path) -> list[str]:
+    """A joint SentencePiece model of at most `size` pieces, PREFIX.model; its pieces without the control symbols."""
+    sentencepiece.SentencePieceTrainer.train(
+        input=[f"{training}.{language}" for language in languages], model_prefix=str(prefix), vocab_size=size,
+        hard_vocab_limit=False, character_coverage=1.0, num_threads=1, minloglevel=2,
+    )  # fmt: skip
+    pieces = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
+    return [pieces.id_to_piece(i) for i in range(len(pieces)) if not (pieces.is_control(i) or pieces.is_unknown(i))]
+
+
+# ---- tfm
+
+
+def by_recipe(recipe: str) -> Callable[[Setting], Trained]:
+    def train(setting: Setting) -> Trained:
+        """A run of `tfm train` with a budget, and its exported model."""
+        bench, run = setting.bench, setting.folder / "run"
+        given = ["data=files", f"recipe={recipe}", f"train.budget={round(60 * setting.minutes)}s"]
+        given += [f"train.precision={setting.precision}", *bench.overrides]
+        given += bench.data_of(setting.text, list(bench.files(setting.text, "train")))
+        given += [f"runs={setting.folder}", "name=run", f"seed={setting.seed}", f"data.cache={bench.runs / 'cache'}"]
+        start = time.monotonic()
+        with (setting.folder / "train.log").open("a", encoding="utf-8") as log:
+            tfm(["train", *given], stdout=log, stderr=log)
+        minutes = (time.monotonic() - start) / 60
+        translations = setting.folder / "test.txt"
+        source = bench.files(setting.text, "test")[0]
+        tfm(["translate", f"--checkpoint={run}", f"--input={source}", f"--output={translations}", "--overwrite"])
+        result = json.loads((run / "result.json").read_bytes())
+        return Trained(translations, minutes, result["step"], None)
+
+    return train
+
+
+# ---- JoeyNMT
+
+
+def joeynmt_config(setting: Setting, vocabulary: Path) -> dict[str, object]:
+    """configs/iwslt14_deen_bpe.yaml of JoeyNMT 2.3.0 for cased text and one CPU, with other pieces and validations."""
+    pieces = {"model_file": f"{vocabulary}.model", "model_type": "unigram", "pretokenizer": "none"}
+    side = {"max_length": 62, "lowercase": False, "normalize": False, "level": "bpe", "voc_min_freq": 1}
+    side |= {"voc_file": f"{vocabulary}.txt", "tokenizer_type": "sentencepiece", "tokenizer_cfg": pieces}
+    stack = {
+        "type": "transformer", "num_layers": 6, "num_heads": 4, "hidden_size": 256, "ff_size": 1024, "dropout": 0.3,
+        "layer_norm": "pre", "activation": "relu",
+        "embeddings": {"embedding_dim": 256, "scale": True, "dropout": 0.0},
+    }  # fmt: skip
+    source, target = setting.languages()
+    symbols = {"unk": "<unk>", "pad": "<pad>", "bos": "<s>", "eos": "</s>"}
+    special = {f"{name}_token": token for name, token in symbols.items()}
+    special |= {f"{name}_id": number for number, name in enumerate(symbols)}
+    return {
+        "name": setting.text, "joeynmt_version": "2.3.0", "model_dir": str(setting.folder / "model"),
+        "use_cuda": False, "fp16": False, "random_seed": setting.seed,
+        "data": {
+            **{part: str(setting.folder / part) for part in ("train", "dev", "test")}, "dataset_type": "plain",
+            "src": {"lang": source, **side}, "trg": {"lang": target, **side}, "special_symbols": special,
+        },
+        "testing": {
+            "n_best": 1, "beam_size": 5, "beam_alpha": 1.0, "batch_size": 1024, "batch_type": "token",
+            "eval_metrics": ["bleu"],
+            "sacrebleu_cfg": {"tokenize": TEXTS[setting.text].tokenize},
+        },
+        "training": {
+            "optimizer": "adamw", "normalization": "tokens", "adam_betas": [0.9, 0.999], "scheduling": "plateau",
+            "patience": 5, "decrease_factor": 0.7, "loss": "crossentropy", "learning_rate": 3e-4,
+            "learning_rate_min": 1e-8, "weight_decay": 0.0, "label_smoothing": 0.1, "batch_size": 4096,
+            "batch_type": "token", "early_stopping_metric": "bleu", "epochs": 100_000,
+            "validation_freq": setting.every, "logging_freq": setting.every, "keep_best_ckpts": 5,
+            "shuffle": True, "print_valid_sents": [0],
+        },
+        "model": {
+            "initializer": "xavier_uniform", "embed_initializer": "xavier_uniform", "embed_init_gain": 1.0,
+            "init_gain": 1.0, "bias_initializer": "zeros", "tied_embeddings": True, "tied_softmax": True,
+            "encoder": stack, "decoder": stack,
+        },
+    }  # fmt: skip
+
+
+def joeynmt(setting: Setting) -> Trained:
+    """A run of JoeyNMT that is interrupted when the minutes are over, and its best checkpoint by dev BLEU."""
+    python, folder, vocabulary = judge("joeynmt"), setting.folder, setting.folder / "pieces"
+    training = setting.copy("train", "train")
+    setting.copy("dev", "dev", N_DEV)
+    setting.copy("test", "test")
+    pieces = learn_pieces(training, setting.languages(), 4000, vocabulary)
+    write_lines(vocabulary.with_suffix(".txt"), pieces)
+    config, log, model = folder / "config.yaml", folder / "joeynmt.log", folder / "model"
+    # No aliases: JoeyNMT changes what it has read.
+    config.write_text(yaml.safe_dump(json.loads(json.dumps(joeynmt_config(setting, vocabulary)))), encoding="utf-8")
+    command = ["env", f"JOEYNMT_BF16={'1' if setting.precision == 'bf16' else ''}", python, "-m", "joeynmt"]
+    minutes = call([*command, "train", config, "--skip-test"], log, minutes=setting.minutes)
+    updates, best = (int((model / f"{name}.ckpt").resolve().stem) for name in ("latest", "best"))
+    call([*command, "test", config, "--output-path", folder / "out"], log)
+    return Trained(folder / "out.test", minutes, updates, best)
+
+
+# ---- fairseq
+
+
+def fairseq(setting: Setting) -> Trained:
+    """A run of fairseq that ends itself by --stop-time-hours, and its best checkpoint by dev BLEU."""
+    python, folder, (source, target) = judge("fairseq"), setting.folder, setting.languages()
+    training = setting.copy("train", "train")
+    parts = {"train": training, "valid": setting.copy("dev", "dev", N_DEV), "test": setting.copy("test", "test")}
+    learn_pieces(training, (source, target), 10_000, folder / "pieces")
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "pieces.model"))
+    for part, path in parts.items():
+        for language in (source, target):
+            lines = read_lines(path.with_name(f"{path.name}.{language}"))
+            write_lines(
+                folder / f"pieces-{part}.{language}", (" ".join(model.encode(line, out_type=str)) for line in lines)
+            )
+    log, binary, best = folder / "fairseq.log", folder / "binary", folder / "checkpoints" / "checkpoint_best.pt"
+    languages = ["--source-lang", source, "--target-lang", target]
+    prefixes = [word for part in parts for word in (f"--{part}pref", folder / f"pieces-{part}")]
+    command = [python, "-m"]
+    call([*command, "fairseq_cli.preprocess", *languages, *prefixes, "--destdir", binary, "--joined-dictionary"], log)
+    recipe = (
+        "--arch transformer_iwslt_de_en --share-decoder-input-output-embed --optimizer adam --clip-norm 0.0"
+        " --lr 5e-4 --lr-scheduler inverse_sqrt --warmup-updates 4000 --dropout 0.3 --weight-decay 0.0001"
+        " --criterion label_smoothed_cross_entropy --label-smoothing 0.1 --max-tokens 4096 --eval-bleu"
+        " --eval-bleu-remove-bpe sentencepiece --best-checkpoint-metric bleu --maximize-best-checkpoint-metric"
+    ).split()
+    recipe += ["--adam-betas", "(0.9, 0.98)", "--eval-bleu-args", '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}']
+    each = [word for kind in ("validate", "save") for word in (f"--{kind}-interval-updates", str(setting.every))]
+    each += ["--validate-interval", "1000000", "--save-interval", "1000000", "--keep-interval-updates", "1"]
+    limits = [
+        "--stop-time-hours",
+        str(setting.minutes / 60),
+        "--seed",
+        str(setting.seed),
+        "--cpu",
+        "--num-workers",
+        "0",
+    ]
+    limits += ["--bf16"] if setting.precision == "bf16" else []
+    limits += ["--save-dir", best.parent, "--no-progress-bar", "--log-format", "json"]
+    minutes = call([*command, "fairseq_cli.train", binary, *languages, *recipe, *each, *limits], log)
+    updates = max(map(int, re.findall(r'"num_updates": "(\d+)"', log.read_text(encoding="utf-8"))))
+    search = ["--beam", "5", "--remove-bpe", "sentencepiece", "--cpu", "--max-tokens", "4096", "--num-workers", "0"]
+    call([*command, "fairseq_cli.generate", binary, *languages, "--path", best, *search], folder / "generate.log")
+    printed = read_lines(folder / "generate.log")
+    found = {int(line[2:].split("\t")[0]): line.split("\t")[2] for line in printed if line.startswith("H-")}
+    write_lines(folder / "out.test", (found[number] for number in sorted(found)))
+    return Trained(folder / "out.test", minutes, updates, None)
+
+
+RECIPES = ("auto", "files", "small")
+SYSTEMS: dict[str, Callable[[Setting], Trained]] = {
+    **{recipe: by_recipe(recipe) for recipe in RECIPES},
+    "joeynmt": joeynmt,
+    "fairseq": fairseq,
+}
+
+
+# ---- Results
+
+
+def bleu(reference: Path, translations: Path, tokenize: str) -> float:
+    """BLEU as the command of sacrebleu prints it."""
+    command = [sys.executable, "-m", "sacrebleu", str(reference), "-i", str(translations), "-tok", tokenize]
+    return float(subprocess.run([*command, "-b", "-w", "2", "--force"], capture_output=True, check=True).stdout)
+
+
+def run(bench: Bench, text: str, system: str, options: argparse.Namespace) -> dict[str, object]:
+    """One run from its beginning, and its record."""
+    folder = bench.runs / f"{text}-{system}-{options.minutes:g}m-{options.seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    done = SYSTEMS[system](
+        Setting(bench, text, folder, options.minutes, options.every, options.seed, options.precision)
+    )
+    score = bleu(bench.files(text, "test")[1], done.translations, TEXTS[text].tokenize)
+    given = {"row": text, "system": system, "budget": options.minutes, "seed": options.seed}
+    given |= {"precision": options.precision, "overrides": bench.overrides if system in RECIPES else []}
+    n_pairs = len(read_lines(bench.files(text, "train")[0]))
+    record = {**given, "pairs": n_pairs, "bleu": score, "tokenize": TEXTS[text].tokenize, **asdict(done)}
+    return {**record, "translations": str(done.translations)}
+
+
+def table(results: Path) -> list[str]:
+    """A line for each text and budget, a column for each system: BLEU, minutes and updates of its newest run."""
+    records = [json.loads(line) for line in read_lines(results)]
+    newest = {(one["row"], one["budget"], one["seed"], one["system"]): one for one in records}
+    lines = [f"| text | pairs | minutes | seed | {' | '.join(SYSTEMS)} |", f"|---|{'---:|' * (3 + len(SYSTEMS))}"]
+    for row, budget, seed in dict.fromkeys(key[:3] for key in newest):
+        of_row = {system: newest.get((row, budget, seed, system)) for system in SYSTEMS}
+        pairs = next(one["pairs"] for one in of_row.values() if one)
+        cells = [
+            f"{one['bleu']:.1f} ({one['minutes']:.0f}, {one['updates']:,})" if one else "" for one in of_row.values()
+        ]
+        lines.append(f"| {row} | {pairs:,} | {budget:g} | {seed} | {' | '.join(cells)} |")
+    return [*lines, "", "BLEU (minutes of wall time of the command that trains, updates)."]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="the folder of the corpora, or table")
+    parser.add_argument("rows", nargs="*", metavar="ROW")
+    parser.add_argument("--only", choices=SYSTEMS, help="one system; unset: all, one after the other")
+    parser.add_argument("--minutes", type=float, default=12)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--every", type=int, default=50, help="updates between validations of JoeyNMT and fairseq")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench_auto_recipe"))
+    options = parser.parse_intermixed_args()
+    results = options.out.resolve() / "results.jsonl"
+    if options.folder == "table":
+        print(*table(results), sep="\n")
+        return
+    rows = [word for word in options.rows if "=" not in word]
+    if unknown := [row for row in rows if row not in TEXTS]:
+        parser.error(f"{unknown[0]}: no row. Rows: {', '.join(TEXTS)}")
+    bench = Bench(Path(options.folder), results.parent, [word for word in options.rows if "=" in word])
+    for row in rows:
+        for system in [options.only] if options.only else SYSTEMS:
+            record = json.dumps(run(bench, row, system, options))
+            with results.open("a", encoding="utf-8") as file:
+                file.write(f"{record}\n")
+            print(record, flush=True)
+
+
+if __name__ == "__main__":
+    main()
