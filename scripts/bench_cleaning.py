@@ -1,27 +1,40 @@
 """Measures the filters of data.clean; benchmarks/cleaning.md holds what it printed. FOLDER has multi30k/ and others.
 
-python scripts/bench_cleaning.py noise FOLDER    known faults in sound text: recall of each kind, precision of filters
-python scripts/bench_cleaning.py sound FOLDER    what is dropped of text without known faults, with examples
-python scripts/bench_cleaning.py short FOLDER    false alarms in short lines: FOLDER has LANGUAGE/LC_MESSAGES/*.mo
-python scripts/bench_cleaning.py speed FOLDER    preparation with and without data.clean, in turn
+python scripts/bench_cleaning.py noise FOLDER       known faults in sound text: recall of each kind, precision of filters
+python scripts/bench_cleaning.py opusfilter FOLDER  the same faults and OpusFilter 3.3.1
+python scripts/bench_cleaning.py models FOLDER      BLEU of models of clean, noisy and cleaned text
+python scripts/bench_cleaning.py sound FOLDER       what is dropped of text without known faults, with examples
+python scripts/bench_cleaning.py short FOLDER       false alarms in short lines: FOLDER has LANGUAGE/LC_MESSAGES/*.mo
+python scripts/bench_cleaning.py speed FOLDER       preparation with and without data.clean, in turn
+
+OpusFilter filters by the configuration that opusfilter-autogen writes for the text, by its methods defaults and
+clustering, of which it takes the second where none is named. scripts/judges makes its environment.
+
+`models … --corpus CORPUS --only TEXT` trains on one text, with SETTINGS and the overrides at the end, as
+train.precision=bf16, and then prints the table of all results; without --only it does nothing but that. A TEXT is clean
+(without faults), sound (the pairs of clean that get no fault), noisy (with faults), auto (what data.clean=[auto] leaves
+of noisy), defaults or clustering (what OpusFilter leaves of it). Texts, runs and results.jsonl are in --out.
 """
 
 import argparse
 import gettext
 import gzip
 import html
+import itertools
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from bench_small_models import TEXTS, Bench, tfm, write_lines
 
 from transformer_cli.data.cleaning.base import FILTERS, Languages, PairTexts, chosen_filters
 from transformer_cli.data.cleaning.clean_corpora import PART, SAMPLE, apply
@@ -159,35 +172,158 @@ def cleaned(pairs: Pairs, languages: tuple[str, str]) -> Cleaned:
     return done
 
 
-def noise(folder: Path, seeds: Sequence[int]) -> Iterator[str]:
+# Says for each pair the first filter that rejects it; the command `opusfilter` writes only what is left.
+REJECTED_BY = """
+import json, sys
+from opusfilter.pipeline import FilterPipeline
+from opusfilter.util import yaml
+
+with open(sys.argv[1], encoding="utf-8") as file:
+    [step] = yaml.load(file)["steps"]
+sides = []
+for path in step["parameters"]["inputs"]:
+    with open(path, encoding="utf-8", newline="\\n") as file:
+        sides.append(file.read().split("\\n")[:-1])
+pairs = list(zip(*sides, strict=True))
+by = [""] * len(pairs)
+for one in FilterPipeline.from_config(step["parameters"]["filters"]).filters:
+    for index, accepted in enumerate(one.decisions(iter(pairs))):
+        if not accepted and not by[index]:
+            by[index] = ".".join(filter(None, [type(one).__name__, one.name]))
+json.dump(by, sys.stdout)
+"""
+
+
+def by_opusfilter(method: str) -> Callable[[Pairs, tuple[str, str]], Cleaned]:
+    """OpusFilter with the configuration that opusfilter-autogen writes for the text by a method."""
+
+    def clean(pairs: Pairs, languages: tuple[str, str]) -> Cleaned:
+        judges = Path(__file__).with_name("judges")
+        done = subprocess.run([str(judges), "opusfilter"], stdout=subprocess.PIPE, text=True, check=True)
+        python = Path(done.stdout.strip())
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        with tempfile.TemporaryDirectory() as place:
+            files = [Path(place) / f"text.{language}" for language in languages]
+            for side, file in enumerate(files):
+                write_lines(file, (pair[side] for pair in pairs))
+            given = ["--files", *files, "--langs", *languages, "--scripts", "Latin", "Latin", "--method", method]
+            config = Path(place) / "config.yaml"
+            for command in (
+                [python.parent / "opusfilter-autogen", *given, "-o", config],
+                [python, "-c", REJECTED_BY, config],
+            ):
+                found = subprocess.run(
+                    list(map(str, command)), env=variables, capture_output=True, text=True, check=False
+                )
+                if found.returncode:
+                    sys.exit(found.stderr[-2000:])
+            print(config.read_text(encoding="utf-8"), file=sys.stderr)
+        by = json.loads(found.stdout)
+        return Cleaned(by, [bool(name) for name in by], list(pairs))
+
+    return clean
+
+
+Cleaner = Callable[[Pairs, tuple[str, str]], Cleaned]
+CLEANERS: dict[str, Cleaner] = {"auto": cleaned, **{name: by_opusfilter(name) for name in ("defaults", "clustering")}}
+# The corpora that get faults: the row of bench_small_models.TEXTS, and text of a third language.
+CORPORA = {"multi30k_fr": ("multi30k", "train.de"), "tatoeba_en_de": ("tatoeba_en_fr", "train.fr")}
+NAMES = {"multi30k_fr": "Multi30k en-fr", "tatoeba_en_de": "Tatoeba en-de"}
+
+
+def with_faults(folder: Path, corpus: str, seed: int, n_pairs: int | None = None) -> tuple[Broken, tuple[str, str]]:
+    text = TEXTS[corpus]
+    pairs = pairs_of(folder / text.folder, [text.train], text.source, text.target)[:n_pairs]
+    other, name = CORPORA[corpus]
+    languages = text.source, text.target
+    return broken(pairs, lines_of(folder / other / name), languages, seed=seed), languages
+
+
+def noise(
+    folder: Path, corpora: Iterable[str], seeds: Iterable[int], cleaners: Iterable[str], n_pairs: int | None = None
+) -> Iterator[str]:
     """Recall of each kind of fault, as dropped or put right, and the precision of each filter."""
-    multi30k, tatoeba = folder / "multi30k", folder / "tatoeba_en_de"
-    corpora = {
-        "Multi30k en-fr": (pairs_of(multi30k, ["train"], "en", "fr"), lines_of(multi30k / "train.de"), ("en", "fr")),
-        "Tatoeba en-de": (
-            pairs_of(tatoeba, ["train"], "en", "de"),
-            lines_of(folder / "tatoeba_en_fr" / "train.fr"),
-            ("en", "de"),
-        ),
-    }
-    for name, (sound, foreign, languages) in corpora.items():
-        for seed in seeds:
-            text = broken(sound, foreign, languages, seed=seed)
-            done = cleaned(text.pairs, languages)
-            yield f"\n{name}, seed {seed}: {len(sound):,} pairs\n"
+    for corpus, seed in itertools.product(corpora, seeds):
+        text, languages = with_faults(folder, corpus, seed, n_pairs)
+        for cleaner in cleaners:
+            done = CLEANERS[cleaner](text.pairs, languages)
+            yield f"\n{NAMES[corpus]}, seed {seed}, {cleaner}: {len(text.pairs):,} pairs\n"
             yield "| kind | pairs | dropped | put right | repaired otherwise | recall |"
             yield "|---|---:|---:|---:|---:|---:|"
-            for kind in sorted(set(text.kinds) - {""}):
-                rows = [i for i, found in enumerate(text.kinds) if found == kind]
+            kinds = sorted(set(text.kinds) - {""})
+            for kind in [*kinds, "all kinds"]:
+                rows = [i for i, found in enumerate(text.kinds) if found and kind in (found, "all kinds")]
                 dropped = sum(done.dropped[i] for i in rows)
-                right = sum(bool(done.by[i]) and not done.dropped[i] and done.left[i] == text.sound[i] for i in rows)
+                right = sum(put_right(text, done, i) for i in rows)
                 other = sum(bool(done.by[i]) for i in rows) - dropped - right
                 recall = (dropped + right + other) / len(rows)
                 yield f"| {kind} | {len(rows):,} | {dropped:,} | {right:,} | {other:,} | {recall:.3f} |"
             yield "\n| filter | acted on | of these sound | precision |\n|---|---:|---:|---:|"
-            for one, n in sorted(Counter(filter(None, done.by)).items()):
-                n_sound = sum(by == one and not kind for by, kind in zip(done.by, text.kinds, strict=True))
-                yield f"| {one} | {n:,} | {n_sound:,} | {1 - n_sound / n:.3f} |"
+            for one in [*sorted(set(filter(None, done.by))), "all filters"]:
+                kinds = [
+                    kind for by, kind in zip(done.by, text.kinds, strict=True) if by and one in (by, "all filters")
+                ]
+                n, n_sound = len(kinds), kinds.count("")
+                yield f"| {one} | {n:,} | {n_sound:,} | {1 - n_sound / max(1, n):.3f} |"
+
+
+def put_right(text: Broken, done: Cleaned, index: int) -> bool:
+    return bool(done.by[index]) and not done.dropped[index] and done.left[index] == text.sound[index]
+
+
+# ---- Models
+
+SETTINGS = "data=files recipe=small data.tokenizer.vocab_size=4000 train.max_steps=1000 schedule.warmup_steps=100"
+MODELS = ("clean", "sound", "noisy", *CLEANERS)
+
+
+def model(
+    folder: Path, out: Path, corpus: str, seed: int, of: str, n_pairs: int, overrides: list[str]
+) -> dict[str, object]:
+    """Train on one of the texts of MODELS and score the test set; the record."""
+    text, languages = with_faults(folder, corpus, seed, n_pairs)
+    kept, faults = list(range(len(text.pairs))), [i for i, kind in enumerate(text.kinds) if kind]
+    pairs = text.sound if of in ("clean", "sound") else text.pairs
+    if of == "clean":
+        faults = []
+    elif of == "sound":
+        kept, faults = [i for i, kind in enumerate(text.kinds) if not kind], []
+    elif of != "noisy":
+        done = CLEANERS[of](text.pairs, languages)
+        kept, pairs = [i for i in kept if not done.dropped[i]], done.left
+        faults = [i for i in faults if not (done.dropped[i] or put_right(text, done, i))]
+    files = [out / f"{corpus}-{seed}-{of}.{language}" for language in languages]
+    for side, file in enumerate(files):
+        write_lines(file, (pairs[i][side] for i in kept))
+    bench = Bench(folder, out, [])
+    # The vocabulary and the cache are of this text alone. The text is already clean, or shall stay as it is.
+    given = [
+        *SETTINGS.split(),
+        "data.clean=[]",
+        *bench.data_of(corpus, files),
+        f"runs={out}",
+        f"seed={seed}",
+        *overrides,
+    ]
+    name = f"{corpus}-{seed}-{of}-model"
+    with (out / f"{name}.log").open("a", encoding="utf-8") as log:
+        tfm(["train", *given, f"name={name}", f"data.cache={out / 'cache'}"], stdout=log, stderr=log)
+    source, reference = bench.files(corpus, "test")
+    given = [f"--checkpoint={out / name}", f"--source={source}", f"--reference={reference}", "--json", "metrics=[bleu]"]
+    [score] = json.loads(tfm(["evaluate", *given, "tokenize=13a"], stdout=subprocess.PIPE))["scores"]
+    updates = json.loads((out / name / "result.json").read_bytes())["step"]
+    counts = {"pairs": len(kept), "faults": len(faults), "updates": updates, "bleu": score["score"]}
+    return {"corpus": corpus, "seed": seed, "text": of, **counts, "overrides": overrides}
+
+
+def models(results: Path) -> Iterator[str]:
+    """The table of all results."""
+    yield "| corpus | seed | text | pairs | of these with a fault | updates | test BLEU |"
+    yield "|---|---:|---|---:|---:|---:|---:|"
+    for line in lines_of(results):
+        one = json.loads(line)
+        cells = f"{one['pairs']:,} | {one['faults']:,} | {one['updates']:,} | {one['bleu']:.2f}"
+        yield f"| {NAMES[one['corpus']]} | {one['seed']} | {one['text']} | {cells} |"
 
 
 def sound(folder: Path) -> Iterator[str]:
@@ -263,14 +399,30 @@ def speed(folder: Path, n_pairs: int, rounds: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["noise", "sound", "short", "speed"])
+    parser.add_argument("what", choices=["noise", "opusfilter", "models", "sound", "short", "speed"])
     parser.add_argument("folder", type=Path)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="of models")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+    parser.add_argument("--corpus", choices=CORPORA, help="of noise, opusfilter and models; unset: all")
+    parser.add_argument("--only", choices=MODELS, help="the text of models, or the method of opusfilter")
+    parser.add_argument("--out", type=Path, default=Path("runs/bench_cleaning"))
+    given = parser.parse_intermixed_args()
+    corpora = [given.corpus] if given.corpus else list(CORPORA)
+    methods = [given.only] if given.only else ["defaults", "clustering"]
+    results = given.out.resolve() / "results.jsonl"
+    if given.what == "models" and given.only:
+        results.parent.mkdir(parents=True, exist_ok=True)
+        for corpus, seed in itertools.product(corpora, given.seeds):
+            options = (corpus, seed, given.only, given.pairs, given.overrides)
+            record = json.dumps(model(given.folder, results.parent, *options))
+            with results.open("a", encoding="utf-8") as file:
+                file.write(f"{record}\n")
     lines = {
-        "noise": lambda: noise(given.folder, given.seeds),
+        "noise": lambda: noise(given.folder, corpora, given.seeds, ["auto"], given.pairs),
+        "opusfilter": lambda: noise(given.folder, corpora, given.seeds, methods, given.pairs),
+        "models": lambda: models(results),
         "sound": lambda: sound(given.folder),
         "short": lambda: short(given.folder),
         "speed": lambda: speed(given.folder, given.pairs, given.rounds),
