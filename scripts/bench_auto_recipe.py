@@ -13,6 +13,8 @@ the script to one core, with taskset -c 1.
 * joeynmt: JoeyNMT 2.3.0 by configs/iwslt14_deen_bpe.yaml with the joint vocabulary of 4,000 pieces of its quick start
   on Tatoeba, learned by SentencePiece, and translations of at most 1.5 times the source, its default, in place of 100
   tokens. It is interrupted when the minutes are over, and the best checkpoint by dev BLEU translates.
+* joeynmt_small: the same by configs/transformer_small.yaml, made for toy text: 3 + 3 layers of width 64, updates of ten
+  pairs, the best checkpoint by dev loss. It is validated each 1,000 updates (20 times --every).
 * fairseq: fairseq 0.12.2 by the command of examples/translation/README.md for IWSLT14 de-en, with a joint vocabulary of
   10,000 pieces as in prepare-iwslt14.sh, learned by SentencePiece.
 
@@ -137,20 +139,53 @@ def by_recipe(recipe: str) -> Callable[[Setting], Trained]:
 # ---- JoeyNMT
 
 
-def joeynmt_config(setting: Setting, vocabulary: Path) -> dict[str, object]:
-    """configs/iwslt14_deen_bpe.yaml of JoeyNMT 2.3.0 for cased text and one CPU, with other pieces and validations."""
+@dataclass(frozen=True)
+class Joey:
+    """What differs between two configurations of JoeyNMT 2.3.0."""
+
+    n_layers: int
+    width: int
+    feed_forward: int
+    dropout: float
+    tied_embeddings: bool
+    max_length: int
+    training: dict[str, object]
+    updates_of_one: int  # of its updates for one of --every
+
+
+# configs/iwslt14_deen_bpe.yaml and configs/transformer_small.yaml
+IWSLT14 = Joey(
+    n_layers=6, width=256, feed_forward=1024, dropout=0.3, tied_embeddings=True, max_length=62, updates_of_one=1,
+    training={
+        "normalization": "tokens", "decrease_factor": 0.7, "learning_rate": 3e-4, "learning_rate_min": 1e-8,
+        "label_smoothing": 0.1, "batch_size": 4096, "batch_type": "token", "early_stopping_metric": "bleu",
+    },
+)  # fmt: skip
+SMALL = Joey(
+    n_layers=3, width=64, feed_forward=128, dropout=0.1, tied_embeddings=False, max_length=30, updates_of_one=20,
+    training={
+        "normalization": "batch", "decrease_factor": 0.5, "learning_rate": 0.005, "learning_rate_min": 0.0001,
+        "label_smoothing": 0.0, "batch_size": 10, "batch_type": "sentence", "early_stopping_metric": "loss",
+        "clip_grad_val": 1.0,
+    },
+)  # fmt: skip
+
+
+def joeynmt_config(setting: Setting, vocabulary: Path, joey: Joey) -> dict[str, object]:
+    """A configuration of JoeyNMT for cased text and one CPU, with our pieces and validations."""
     pieces = {"model_file": f"{vocabulary}.model", "model_type": "unigram", "pretokenizer": "none"}
-    side = {"max_length": 62, "lowercase": False, "normalize": False, "level": "bpe", "voc_min_freq": 1}
+    side = {"max_length": joey.max_length, "lowercase": False, "normalize": False, "level": "bpe", "voc_min_freq": 1}
     side |= {"voc_file": f"{vocabulary}.txt", "tokenizer_type": "sentencepiece", "tokenizer_cfg": pieces}
     stack = {
-        "type": "transformer", "num_layers": 6, "num_heads": 4, "hidden_size": 256, "ff_size": 1024, "dropout": 0.3,
-        "layer_norm": "pre", "activation": "relu",
-        "embeddings": {"embedding_dim": 256, "scale": True, "dropout": 0.0},
+        "type": "transformer", "num_layers": joey.n_layers, "num_heads": 4, "hidden_size": joey.width,
+        "ff_size": joey.feed_forward, "dropout": joey.dropout, "layer_norm": "pre", "activation": "relu",
+        "embeddings": {"embedding_dim": joey.width, "scale": True, "dropout": 0.0},
     }  # fmt: skip
     source, target = setting.languages()
     symbols = {"unk": "<unk>", "pad": "<pad>", "bos": "<s>", "eos": "</s>"}
     special = {f"{name}_token": token for name, token in symbols.items()}
     special |= {f"{name}_id": number for number, name in enumerate(symbols)}
+    every = setting.every * joey.updates_of_one
     return {
         "name": setting.text, "joeynmt_version": "2.3.0", "model_dir": str(setting.folder / "model"),
         "use_cuda": False, "fp16": False, "random_seed": setting.seed,
@@ -160,41 +195,44 @@ def joeynmt_config(setting: Setting, vocabulary: Path) -> dict[str, object]:
         },
         "testing": {
             "n_best": 1, "beam_size": 5, "beam_alpha": 1.0, "batch_size": 1024, "batch_type": "token",
-            "eval_metrics": ["bleu"],
-            "sacrebleu_cfg": {"tokenize": TEXTS[setting.text].tokenize},
+            "eval_metrics": ["bleu"], "sacrebleu_cfg": {"tokenize": TEXTS[setting.text].tokenize},
         },
         "training": {
-            "optimizer": "adamw", "normalization": "tokens", "adam_betas": [0.9, 0.999], "scheduling": "plateau",
-            "patience": 5, "decrease_factor": 0.7, "loss": "crossentropy", "learning_rate": 3e-4,
-            "learning_rate_min": 1e-8, "weight_decay": 0.0, "label_smoothing": 0.1, "batch_size": 4096,
-            "batch_type": "token", "early_stopping_metric": "bleu", "epochs": 100_000,
-            "validation_freq": setting.every, "logging_freq": setting.every, "keep_best_ckpts": 5,
-            "shuffle": True, "print_valid_sents": [0],
+            "optimizer": "adamw", "adam_betas": [0.9, 0.999], "scheduling": "plateau", "patience": 5,
+            "loss": "crossentropy", "weight_decay": 0.0, **joey.training, "epochs": 100_000,
+            "validation_freq": every, "logging_freq": every, "keep_best_ckpts": 5, "shuffle": True,
+            "print_valid_sents": [0],
         },
         "model": {
             "initializer": "xavier_uniform", "embed_initializer": "xavier_uniform", "embed_init_gain": 1.0,
-            "init_gain": 1.0, "bias_initializer": "zeros", "tied_embeddings": True, "tied_softmax": True,
-            "encoder": stack, "decoder": stack,
+            "init_gain": 1.0, "bias_initializer": "zeros", "tied_embeddings": joey.tied_embeddings,
+            "tied_softmax": True, "encoder": stack, "decoder": stack,
         },
     }  # fmt: skip
 
 
-def joeynmt(setting: Setting) -> Trained:
-    """A run of JoeyNMT that is interrupted when the minutes are over, and its best checkpoint by dev BLEU."""
-    python, folder, vocabulary = judge("joeynmt"), setting.folder, setting.folder / "pieces"
-    training = setting.copy("train", "train")
-    setting.copy("dev", "dev", N_DEV)
-    setting.copy("test", "test")
-    pieces = learn_pieces(training, setting.languages(), 4000, vocabulary)
-    write_lines(vocabulary.with_suffix(".txt"), pieces)
-    config, log, model = folder / "config.yaml", folder / "joeynmt.log", folder / "model"
-    # No aliases: JoeyNMT changes what it has read.
-    config.write_text(yaml.safe_dump(json.loads(json.dumps(joeynmt_config(setting, vocabulary)))), encoding="utf-8")
-    command = ["env", f"JOEYNMT_BF16={'1' if setting.precision == 'bf16' else ''}", python, "-m", "joeynmt"]
-    minutes = call([*command, "train", config, "--skip-test"], log, minutes=setting.minutes)
-    updates, best = (int((model / f"{name}.ckpt").resolve().stem) for name in ("latest", "best"))
-    call([*command, "test", config, "--output-path", folder / "out"], log)
-    return Trained(folder / "out.test", minutes, updates, best)
+def by_joeynmt(joey: Joey) -> Callable[[Setting], Trained]:
+    def train(setting: Setting) -> Trained:
+        """A run of JoeyNMT that is interrupted when the minutes are over, and its best checkpoint by dev."""
+        python, folder, vocabulary = judge("joeynmt"), setting.folder, setting.folder / "pieces"
+        training = setting.copy("train", "train")
+        setting.copy("dev", "dev", N_DEV)
+        setting.copy("test", "test")
+        pieces = learn_pieces(training, setting.languages(), 4000, vocabulary)
+        write_lines(vocabulary.with_suffix(".txt"), pieces)
+        config, log, model = folder / "config.yaml", folder / "joeynmt.log", folder / "model"
+        # No aliases: JoeyNMT changes what it has read.
+        given = json.loads(json.dumps(joeynmt_config(setting, vocabulary, joey)))
+        config.write_text(yaml.safe_dump(given), encoding="utf-8")
+        command = ["env", f"JOEYNMT_BF16={'1' if setting.precision == 'bf16' else ''}", python, "-m", "joeynmt"]
+        minutes = call([*command, "train", config, "--skip-test"], log, minutes=setting.minutes)
+        if not (model / "best.ckpt").exists():  # the minutes were over before the first validation
+            (model / "best.ckpt").symlink_to((model / "latest.ckpt").resolve())
+        updates, best = (int((model / f"{name}.ckpt").resolve().stem) for name in ("latest", "best"))
+        call([*command, "test", config, "--output-path", folder / "out"], log)
+        return Trained(folder / "out.test", minutes, updates, best)
+
+    return train
 
 
 # ---- fairseq
@@ -272,7 +310,8 @@ def fairseq(setting: Setting) -> Trained:
 RECIPES = ("auto", "files", "small")
 SYSTEMS: dict[str, Callable[[Setting], Trained]] = {
     **{recipe: by_recipe(recipe) for recipe in RECIPES},
-    "joeynmt": joeynmt,
+    "joeynmt": by_joeynmt(IWSLT14),
+    "joeynmt_small": by_joeynmt(SMALL),
     "fairseq": fairseq,
 }
 
@@ -335,6 +374,8 @@ def main() -> None:
     rows = [word for word in options.rows if "=" not in word]
     if unknown := [row for row in rows if row not in TEXTS]:
         parser.error(f"{unknown[0]}: no row. Rows: {', '.join(TEXTS)}")
+    # A shell ignores SIGINT for what it starts in the background, and so would the programs that are interrupted by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     bench = Bench(Path(options.folder), results.parent, [word for word in options.rows if "=" in word])
     for row in rows:
         for system in [options.only] if options.only else SYSTEMS:

@@ -1,6 +1,6 @@
 """Measures the filters of data.clean; benchmarks/cleaning.md holds what it printed. FOLDER has multi30k/ and others.
 
-python scripts/bench_cleaning.py noise FOLDER       known faults in sound text: recall of each kind, precision of filters
+python scripts/bench_cleaning.py noise FOLDER       known faults in sound text: recall of kinds, precision of filters
 python scripts/bench_cleaning.py opusfilter FOLDER  the same faults and OpusFilter 3.3.1
 python scripts/bench_cleaning.py models FOLDER      BLEU of models of clean, noisy and cleaned text
 python scripts/bench_cleaning.py sound FOLDER       what is dropped of text without known faults, with examples
