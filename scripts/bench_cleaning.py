@@ -274,8 +274,8 @@ def put_right(text: Broken, done: Cleaned, index: int) -> bool:
 # ---- Models
 
 SETTINGS = (
-    "data=files recipe=small data.tokenizer.vocab_size=4000 train.rdrop=0 train.max_steps=1000 schedule.warmup_steps=100"
-    " train.length_penalties=[]"
+    "data=files recipe=small data.tokenizer.vocab_size=4000 train.rdrop=0 train.length_penalties=[]"
+    " train.max_steps=1000 schedule.warmup_steps=100"
 )
 MODELS = ("clean", "sound", "noisy", *CLEANERS)
 
