@@ -18,10 +18,11 @@ the script to one core, with taskset -c 1.
 * fairseq: fairseq 0.12.2 by the command of examples/translation/README.md for IWSLT14 de-en, with a joint vocabulary of
   10,000 pieces as in prepare-iwslt14.sh, learned by SentencePiece.
 
-JoeyNMT and fairseq are validated each 50 updates (--every) on as many dev lines as tfm: their examples validate each
-1,000 updates or once an epoch, which is never or all the time in a few minutes of little text. Learning their
-vocabulary is not in their minutes. They run in environments that scripts/judges makes. --precision bf16 is for all:
-JoeyNMT and fairseq have it on GPUs and TPUs alone, and get it here by a few lines, named where they stand.
+JoeyNMT and fairseq are validated each 50 updates (--every) on 300 dev lines, where tfm has 1,000: their examples
+validate each 1,000 updates or once an epoch, which is never or all the time in a few minutes of little text, and a
+model that is hardly trained writes long lines, slowly. Learning their vocabulary is not in their minutes. They run in
+environments that scripts/judges makes. --precision bf16 is for all: JoeyNMT and fairseq have it on GPUs and TPUs alone,
+and get it here by a few lines, named where they stand.
 """
 
 import argparse
@@ -42,7 +43,7 @@ import yaml
 from bench_small_models import TEXTS, Bench, read_lines, tfm, write_lines
 
 JUDGES = Path(__file__).with_name("judges")
-N_DEV = 1000  # dev lines that are translated during training, as train.eval_lines
+N_DEV = 300  # dev lines that JoeyNMT and fairseq are validated on; train.eval_lines is 1,000
 INTERRUPTED = 120  # seconds that a program has to save its state
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
