@@ -11,8 +11,9 @@ the script to one core, with taskset -c 1.
 * auto, files, small: the recipes of tfm with train.budget. Preparing the text and the search for the length penalty
   come on top of the minutes of the budget, and are in the minutes of the table.
 * joeynmt: JoeyNMT 2.3.0 by configs/iwslt14_deen_bpe.yaml with the joint vocabulary of 4,000 pieces of its quick start
-  on Tatoeba, learned by SentencePiece, and translations of at most 1.5 times the source, its default, in place of 100
-  tokens. It is interrupted when the minutes are over, and the best checkpoint by dev BLEU translates.
+  on Tatoeba (notebooks/joey_v1_demo.ipynb, the same model), learned by SentencePiece, and translations of at most 1.5
+  times the source, its default, in place of 100 tokens. It is interrupted when the minutes are over, and the best
+  checkpoint by dev BLEU translates.
 * joeynmt_small: the same by configs/transformer_small.yaml, made for toy text: 3 + 3 layers of width 64, updates of ten
   pairs, the best checkpoint by dev loss. It is validated each 1,000 updates (20 times --every).
 * fairseq: fairseq 0.12.2 by the command of examples/translation/README.md for IWSLT14 de-en, with a joint vocabulary of
@@ -260,51 +261,48 @@ generate.cli_main()
 """
 
 
+FAIRSEQ = [
+    *["--arch", "transformer_iwslt_de_en", "--share-decoder-input-output-embed", "--dropout", "0.3"],
+    *["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--clip-norm", "0.0", "--weight-decay", "0.0001"],
+    *["--lr", "5e-4", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000", "--max-tokens", "4096"],
+    *["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--eval-bleu"],
+    *["--eval-bleu-args", '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}', "--eval-bleu-remove-bpe", "sentencepiece"],
+    *["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"],
+]
+ON_CPU = ["--cpu", "--num-workers", "0"]
+
+
+def fairseq_texts(setting: Setting) -> list[str]:
+    """The parts of the text in pieces, as the options of fairseq-preprocess that name them."""
+    training = setting.copy("train", "train")
+    parts = {"train": training, "valid": setting.copy("dev", "dev", N_DEV), "test": setting.copy("test", "test")}
+    learn_pieces(training, setting.languages(), 10_000, setting.folder / "pieces")
+    model = sentencepiece.SentencePieceProcessor(model_file=str(setting.folder / "pieces.model"))
+    for part, path in parts.items():
+        for language in setting.languages():
+            lines = model.encode(read_lines(path.with_name(f"{path.name}.{language}")), out_type=str)
+            write_lines(setting.folder / f"pieces-{part}.{language}", map(" ".join, lines))
+    return [word for part in parts for word in (f"--{part}pref", str(setting.folder / f"pieces-{part}"))]
+
+
 def fairseq(setting: Setting) -> Trained:
     """A run of fairseq that ends itself by --stop-time-hours, and its best checkpoint by dev BLEU."""
     python, folder, (source, target) = judge("fairseq"), setting.folder, setting.languages()
-    training = setting.copy("train", "train")
-    parts = {"train": training, "valid": setting.copy("dev", "dev", N_DEV), "test": setting.copy("test", "test")}
-    learn_pieces(training, (source, target), 10_000, folder / "pieces")
-    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "pieces.model"))
-    for part, path in parts.items():
-        for language in (source, target):
-            lines = read_lines(path.with_name(f"{path.name}.{language}"))
-            write_lines(
-                folder / f"pieces-{part}.{language}", (" ".join(model.encode(line, out_type=str)) for line in lines)
-            )
     log, binary, best = folder / "fairseq.log", folder / "binary", folder / "checkpoints" / "checkpoint_best.pt"
-    languages = ["--source-lang", source, "--target-lang", target]
-    prefixes = [word for part in parts for word in (f"--{part}pref", folder / f"pieces-{part}")]
-    command = [python, "-m"]
-    call([*command, "fairseq_cli.preprocess", *languages, *prefixes, "--destdir", binary, "--joined-dictionary"], log)
-    recipe = ["--arch", "transformer_iwslt_de_en", "--share-decoder-input-output-embed", "--dropout", "0.3"]
-    recipe += ["--optimizer", "adam", "--adam-betas", "(0.9, 0.98)", "--clip-norm", "0.0", "--weight-decay", "0.0001"]
-    recipe += ["--lr", "5e-4", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "4000", "--max-tokens", "4096"]
-    recipe += ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--eval-bleu"]
-    recipe += ["--eval-bleu-args", '{"beam": 5, "max_len_a": 1.2, "max_len_b": 10}', "--eval-bleu-remove-bpe"]
-    recipe += ["sentencepiece", "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+    text = [binary, "--source-lang", source, "--target-lang", target]
+    prepare = [*text[1:], *fairseq_texts(setting), "--destdir", binary, "--joined-dictionary"]
+    call([python, "-m", "fairseq_cli.preprocess", *prepare], log)
     each = [word for kind in ("validate", "save") for word in (f"--{kind}-interval-updates", str(setting.every))]
     each += ["--validate-interval", "1000000", "--save-interval", "1000000", "--keep-interval-updates", "1"]
-    limits = [
-        "--stop-time-hours",
-        str(setting.minutes / 60),
-        "--seed",
-        str(setting.seed),
-        "--cpu",
-        "--num-workers",
-        "0",
-    ]
-    limits += ["--bf16"] if setting.precision == "bf16" else []
-    limits += ["--save-dir", best.parent, "--no-progress-bar", "--log-format", "json"]
-    minutes = call([python, "-c", TRAIN, binary, *languages, *recipe, *each, *limits], log)
+    given = ["--stop-time-hours", str(setting.minutes / 60), "--seed", str(setting.seed), "--save-dir", best.parent]
+    given += ["--no-progress-bar", "--log-format", "json", *(["--bf16"] if setting.precision == "bf16" else [])]
+    minutes = call([python, "-c", TRAIN, *text, *FAIRSEQ, *each, *given, *ON_CPU], log)
     updates = max(map(int, re.findall(r'num_updates": "(\d+)"', log.read_text(encoding="utf-8"))))
-    search = ["--beam", "5", "--remove-bpe", "sentencepiece", "--cpu", "--max-tokens", "4096", "--num-workers", "0"]
-    search += ["--max-len-a", "1.2", "--max-len-b", "10"]
-    call([python, "-c", GENERATE, binary, *languages, "--path", best, *search], folder / "generate.log")
-    printed = read_lines(folder / "generate.log")
-    found = {int(line[2:].split("\t")[0]): line.split("\t")[2] for line in printed if line.startswith("H-")}
-    write_lines(folder / "out.test", (found[number] for number in sorted(found)))
+    search = ["--beam", "5", "--max-len-a", "1.2", "--max-len-b", "10", "--remove-bpe", "sentencepiece"]
+    printed = folder / "generate.log"
+    call([python, "-c", GENERATE, *text, "--path", best, *search, "--max-tokens", "4096", *ON_CPU], printed)
+    lines = [line[2:].split("\t") for line in read_lines(printed) if line.startswith("H-")]
+    write_lines(folder / "out.test", (line for _, _, line in sorted(lines, key=lambda line: int(line[0]))))
     return Trained(folder / "out.test", minutes, updates, None)
 
 

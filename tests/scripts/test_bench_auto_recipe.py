@@ -64,6 +64,16 @@ def test_pieces_are_as_many_as_the_text_has(setting: bench.Setting) -> None:
     assert (setting.folder / "train.fr").read_text(encoding="utf-8").count("\n") == 60
 
 
+def test_fairseq_gets_each_part_in_pieces(setting: bench.Setting) -> None:
+    options = bench.fairseq_texts(setting)
+    assert options[::2] == ["--trainpref", "--validpref", "--testpref"]
+    for prefix, stem in zip(options[1::2], ("train", "valid", "test"), strict=True):
+        for language in ("en", "fr"):
+            given = setting.bench.folder / "tatoeba_en_fr" / f"{stem}.{language}"
+            lines = bench.read_lines(Path(f"{prefix}.{language}"))
+            assert [line.replace(" ", "").replace("▁", " ").strip() for line in lines] == bench.read_lines(given)
+
+
 WAITS = "import pathlib, time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    pathlib.Path('saved').touch()"
 
 
