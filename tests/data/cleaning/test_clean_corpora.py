@@ -13,7 +13,7 @@ from transformer_cli.cli import main
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.data.cache_key import cache_key
 from transformer_cli.data.cleaning import clean_corpora
-from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict
+from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict, chosen_filters
 from transformer_cli.data.cleaning.clean_corpora import held_out_by_hash
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.splits import load_splits
@@ -182,6 +182,18 @@ def test_a_filter_of_a_plugin_is_one_by_its_name(tmp_path: Path, monkeypatch: py
 
     made = config(tmp_path, written(tmp_path, "train", list(sound_pairs(600))), clean=["no_cats"])
     assert not any("cat" in source for source, _ in load_splits(made, tmp_path).train.each())
+
+
+def test_a_filter_of_a_plugin_is_applied_last_also_if_it_is_imported_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = dict(FILTERS.items())
+    monkeypatch.setattr(FILTERS, "_entries", {})
+
+    @FILTERS.register("no_cats")
+    class NoCats(Filter):
+        what = "about cats"
+
+    FILTERS._entries.update(ours)
+    assert [*chosen_filters(["no_cats", "auto"])] == [*chosen_filters(["auto"]), "no_cats"]
 
 
 def test_the_command_cleans_its_files_by_default_and_says_what_it_did(

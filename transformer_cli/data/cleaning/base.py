@@ -1,94 +1,31 @@
-"""The registry of filters of training text, and their base class."""
+"""What filters of training text have in common, and which of them a config chooses."""
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.data.checks.profiles import Floats
-from transformer_cli.data.readers.base import Pair
+from transformer_cli.data.cleaning.registry import FILTERS, Filter, Languages
+from transformer_cli.data.cleaning.texts import Mask, PairTexts, Verdict
 from transformer_cli.errors import ConfigError, quoted
-from transformer_cli.registry import Registry, place_of
 
-Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Languages:
-    """The languages of the two sides: codes as the config has them, empty where a side has several."""
-
-    source: str
-    target: str
-
-
-@dataclass
-class PairTexts:
-    """Pairs without tags, and the number of each in its corpus: those that no earlier filter has dropped."""
-
-    sources: list[str]
-    targets: list[str]
-    numbers: npt.NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    def each(self) -> Iterator[Pair]:
-        return zip(self.sources, self.targets, strict=True)
-
-    def first(self, n: int) -> "PairTexts":
-        return PairTexts(self.sources[:n], self.targets[:n], self.numbers[:n])
-
-    def pick(self, mask: Mask) -> "PairTexts":
-        indices = np.flatnonzero(mask).tolist()
-        return PairTexts([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.numbers[mask])
-
-
-@dataclass
-class Verdict:
-    """The pairs that a filter drops, and those that it repairs, by their index with what they become.
-
-    `partners` has the index of the pair whose target a repaired pair gets, where it gets that of another.
-    """
-
-    dropped: Mask
-    repaired: dict[int, Pair] = field(default_factory=dict)
-    partners: dict[int, int] = field(default_factory=dict)
-
-
-class Filter:
-    """A filter of training pairs. Its object serves the corpora of one pair of languages in one preparation.
-
-    `learn` gets a sample of the text, of which earlier filters have dropped and repaired what they could, and in which
-    no pair is that will be held out as dev or test. `apply` then gets all text, in parts of pairs in a row.
-    """
-
-    what: ClassVar[str]  # the dropped pairs, as "copies of the source": completes "12 pairs left out: "
-    repair: ClassVar[str] = ""  # the repaired pairs, as "without markup": completes "12 pairs kept "
-    # The pairs to repair, where they are translations in spite of a fault, as "with markup on one side only".
-    blemish: ClassVar[str] = ""
-    threshold: ClassVar[float | None] = None  # the default; None: the filter has none
-    low: ClassVar[float] = 0.0  # the range of the threshold
-    high: ClassVar[float] = math.inf
-    is_auto: ClassVar[bool] = False  # whether data.clean=auto has it
-
-    def __init__(self, languages: Languages, threshold: float | None) -> None:
-        self.languages, self.limit = languages, threshold
-
-    def learn(self, text: PairTexts) -> None:
-        """Set what depends on the text."""
-
-    def apply(self, text: PairTexts) -> Verdict:
-        raise NotImplementedError
-
-    def suspicion(self, text: PairTexts) -> Floats:
-        """How certain it is that each of these pairs, which `apply` drops or repairs, is wrong: up to 1."""
-        return np.ones(len(text))
+__all__ = [
+    "FILTERS",
+    "Filter",
+    "Languages",
+    "Mask",
+    "PairTexts",
+    "Unapplied",
+    "Verdict",
+    "WholeTextFilter",
+    "certainty",
+    "chosen_filters",
+    "drop",
+]
 
 
 class WholeTextFilter(Filter):
@@ -130,14 +67,6 @@ def drop(found: Sequence[bool] | Mask) -> Verdict:
     return Verdict(np.array(found, np.bool_))
 
 
-def _adopted(name: str, entry: Any) -> type[Filter]:
-    if not (isinstance(entry, type) and issubclass(entry, Filter) and hasattr(entry, "what")):
-        raise ConfigError(f"{place_of(entry)}: a filter is a subclass of Filter with a sentence `what`. Correct it")
-    return entry
-
-
-FILTERS: Registry[type[Filter]] = Registry("filter of training text", adopt=_adopted)
-
 _ENTRY = re.compile(r"(?P<name>-?[^:]+)(?::(?P<threshold>.*))?")
 
 
@@ -147,7 +76,8 @@ def chosen_filters(entries: Sequence[str]) -> dict[str, float | None]:
     Entries are names, with a threshold as in length_ratio:4; auto; and -name, which leaves one of auto out. Raises
     ConfigError.
     """
-    order = FILTERS.items()
+    # Those of this package first, in their order: add-ons and plugins may be imported before them.
+    order = sorted(FILTERS.items(), key=lambda entry: not entry[1].__module__.startswith(f"{__package__}."))
     chosen: dict[str, float | None] = {}
     for entry in entries:
         match = _ENTRY.fullmatch(entry)

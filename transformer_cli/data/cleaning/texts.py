@@ -1,0 +1,45 @@
+"""Pairs of sentences as filters get them, and what a filter does to them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from transformer_cli.data.readers.base import Pair
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass
+class PairTexts:
+    """Pairs without tags, and the number of each in its corpus: those that no earlier filter has dropped."""
+
+    sources: list[str]
+    targets: list[str]
+    numbers: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def each(self) -> Iterator[Pair]:
+        return zip(self.sources, self.targets, strict=True)
+
+    def first(self, n: int) -> "PairTexts":
+        return PairTexts(self.sources[:n], self.targets[:n], self.numbers[:n])
+
+    def pick(self, mask: Mask) -> "PairTexts":
+        indices = np.flatnonzero(mask).tolist()
+        return PairTexts([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.numbers[mask])
+
+
+@dataclass
+class Verdict:
+    """The pairs that a filter drops, and those that it repairs, by their index with what they become.
+
+    `partners` has the index of the pair whose target a repaired pair gets, where it gets that of another.
+    """
+
+    dropped: Mask
+    repaired: dict[int, Pair] = field(default_factory=dict)
+    partners: dict[int, int] = field(default_factory=dict)
