@@ -404,6 +404,13 @@ class DataConfig:
         " measured to help and cheap. Pairs are dropped or repaired, and counted; see docs/cleaning.md.",
         affects="text",
     )
+    clean_models: list[str] = key(
+        [],
+        "Models that dual_cross_entropy of `clean` scores pairs by, one of each direction: model files, checkpoints or"
+        " run directories.",
+        path=True,
+        affects="text",
+    )
     bleu_tokenize: str | None = key(
         None,
         "sacrebleu's tokenizer for BLEU on dev and test; unset: by target_lang.",

@@ -10,7 +10,7 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import values_that_affect
 from transformer_cli.config.options import options_that_affect
-from transformer_cli.data.cleaning.base import chosen_filters
+from transformer_cli.data.cleaning.base import chosen_filters, filter_versions
 from transformer_cli.data.cleaning.filters import VERSION as FILTERS_VERSION
 from transformer_cli.data.corpus import input_files, load_text, text_sha256
 from transformer_cli.data.hashes import Hashes
@@ -58,9 +58,11 @@ def cache_key(
         options["tokenizer"].pop(name, None)
     if not config.is_swapped:
         options.pop("languages", None)  # without effect unless the sides are swapped
-    options.pop("clean", None)
+    for name in ("clean", "clean_models"):
+        options.pop(name, None)
+    versions = filter_versions(config)
     if config.filters:
-        options["clean"] = [FILTERS_VERSION, chosen_filters(config.filters)]
+        options["clean"] = [FILTERS_VERSION, chosen_filters(config.filters), *([versions] if versions else [])]
     options.pop("options", None)
     if config.reader is not None:
         options["reader"] = [config.reader, reader_of(config).version]

@@ -167,7 +167,7 @@ def _build(
     with TemporaryDirectory(dir=folder) as spool:
         if sum(path.stat().st_size for path in input_files(config, "train")) > _LARGE_BYTES:
             LOGGER.info("reading and cleaning the text of data.train")
-        splits = load_splits(config, Path(spool), store)
+        splits = load_splits(config, Path(spool), store, progress=progress)
         train, report = clean(
             splits.train,
             drop_duplicates=config.drop_duplicates,

@@ -70,14 +70,14 @@ class Splits:
                 yield f"{len(held.text):,} pairs held out of the training text as {split}{less}; {others}"
 
 
-def load_splits(config: DataConfig, spool: Path, store: PartStore | None = None) -> Splits:
+def load_splits(config: DataConfig, spool: Path, store: PartStore | None = None, *, progress: bool = False) -> Splits:
     """Load the named splits, clean the training text, and hold out from it those that are not named.
 
     The training text is kept in files in the folder `spool`. Raises Incomplete where shards have still to clean it.
     """
     train, filtering = stream_text(config, spool), None
     if config.filters:
-        train, filtering = cleaned(train, config, spool, store)
+        train, filtering = cleaned(train, config, spool, store, progress=progress)
     named = {split: load_text(config, split) for split in _HELD_OUT}
     splits = Splits(train, dev=ParallelText(), test=None, filtering=filtering)
     for split, text in named.items():

@@ -196,6 +196,36 @@ def test_a_filter_of_a_plugin_is_applied_last_also_if_it_is_imported_first(monke
     assert [*chosen_filters(["no_cats", "auto"])] == [*chosen_filters(["auto"]), "no_cats"]
 
 
+def test_the_settings_and_the_version_of_a_filter_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FILTERS, "_entries", dict(FILTERS._entries))
+    asked: list[int] = []
+
+    @FILTERS.register("longest")
+    class Longest(Filter):
+        what = "of more words than data.max_length"
+
+        @classmethod
+        def version(cls, config: DataConfig) -> int:
+            return 1
+
+        def configure(self, config: DataConfig) -> None:
+            self.most = config.max_length
+
+        def apply(self, text: PairTexts) -> Verdict:
+            asked.append(len(text))
+            return Verdict(np.array([len(source.split()) > self.most for source in text.sources]))
+
+    made = config(tmp_path, written(tmp_path, "train", list(sound_pairs(600))), clean=["longest"], max_length=6)
+    kept = [source for source, _ in load_splits(made, tmp_path).train.each()]
+    assert kept == [source for source, _ in sound_pairs(600) if len(source.split()) <= 6]
+    assert asked == [600]  # and not of the sample: no filter after it learns from what it leaves
+    key = cache_key(made, {})
+    monkeypatch.setattr(Longest, "version", lambda config: 2)
+    assert cache_key(made, {}) != key
+    with pytest.raises(ConfigError, match=r"no filter of data\.clean uses models"):
+        cache_key(replace(made, clean_models=["a"]), {})
+
+
 def test_the_command_cleans_its_files_by_default_and_says_what_it_did(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

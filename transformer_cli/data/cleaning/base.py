@@ -4,10 +4,12 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from transformer_cli.config.checks import AUTO
+from transformer_cli.config.data import DataConfig
 from transformer_cli.data.checks.profiles import Floats
 from transformer_cli.data.cleaning.registry import FILTERS, Filter, Languages
 from transformer_cli.data.cleaning.texts import Mask, PairTexts, Verdict
@@ -25,6 +27,7 @@ __all__ = [
     "certainty",
     "chosen_filters",
     "drop",
+    "filter_versions",
 ]
 
 
@@ -93,6 +96,22 @@ def chosen_filters(entries: Sequence[str]) -> dict[str, float | None]:
         else:
             chosen[name] = _threshold(name, FILTERS[name], match["threshold"] if match else None)
     return {name: chosen[name] for name, _ in order if name in chosen}
+
+
+def filter_versions(config: DataConfig) -> dict[str, Any]:
+    """What the results of the chosen filters depend on besides text and thresholds, of those that say so.
+
+    Raises ConfigError for settings that no filter uses, and TfmError for those that a filter cannot use.
+    """
+    kinds = {name: FILTERS[name] for name in chosen_filters(config.filters)}
+    if config.clean_models and not any(kind.uses_models for kind in kinds.values()):
+        users = " or ".join(name for name, kind in FILTERS.items() if kind.uses_models)
+        raise ConfigError(
+            f"data.clean_models={config.clean_models}: no filter of data.clean uses models. Add {users} to data.clean,"
+            " or leave it out"
+        )
+    versions = {name: kind.version(config) for name, kind in kinds.items()}
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def _threshold(name: str, kind: type[Filter], text: str | None) -> float | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+from tqdm import tqdm
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import language_of, languages_of, tags_in
@@ -118,7 +119,7 @@ class FilteringReport:
 
 
 def cleaned(
-    text: SpooledText, config: DataConfig, spool: Path, store: PartStore | None = None
+    text: SpooledText, config: DataConfig, spool: Path, store: PartStore | None = None, *, progress: bool = False
 ) -> tuple[SpooledText, FilteringReport]:
     """The training text without what the filters of `data.clean` drop, and with what they repair.
 
@@ -130,15 +131,18 @@ def cleaned(
     numbers: list[Numbers] = []
     missing: Incomplete | None = None
     for number, ((corpus, files), filters) in enumerate(zip(text.corpora, trained, strict=True)):
-        pairs = checked_pairs(corpus, files)
+        n_pairs, off = text.sizes[number], None if progress else True  # None: on if stderr is a terminal
+        pairs = tqdm(
+            checked_pairs(corpus, files), "cleaning", n_pairs, unit=" pairs", unit_scale=True, leave=False, disable=off
+        )
         work = _CleanPart(filters, config.all_tags)
         parts = each_part(
             store,
             f"cleaned-{number}",
             work,
-            numbered_parts(pairs),
+            numbered_parts(iter(pairs)),
             _AsJson(),
-            n_processes=n_workers(text.sizes[number]),
+            n_processes=n_workers(n_pairs),
             what="cleans text",
         )
         numbers.append(array("q"))
@@ -239,8 +243,11 @@ def _learn(
     is_held_out = held_out_by_hash(config)
     last = next((name for name in reversed(chosen) if not issubclass(FILTERS[name], WholeTextFilter)), "")
     for its_report, (name, threshold) in zip(report.filters, chosen.items(), strict=True):
-        one = FILTERS[name](languages, threshold)
+        one = trained[name] = FILTERS[name](languages, threshold)
+        one.configure(config)
         one.learn(text)
+        if name == last and name in named:
+            continue  # whatever it drops, no other filter learns from what is left
         if name == last:
             text = text.first(PART)
         after, verdict = apply(one, text)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from transformer_cli.config.data import DataConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry, place_of
 
@@ -35,9 +36,21 @@ class Filter:
     low: ClassVar[float] = 0.0  # the range of the threshold
     high: ClassVar[float] = math.inf
     is_auto: ClassVar[bool] = False  # whether data.clean=auto has it
+    uses_models: ClassVar[bool] = False  # whether it compares pairs by the models of data.clean_models
 
     def __init__(self, languages: Languages, threshold: float | None) -> None:
         self.languages, self.limit = languages, threshold
+
+    @classmethod
+    def version(cls, config: DataConfig) -> Any:
+        """What the cache of a prepared corpus depends on besides the text and the threshold, as the hash of a model.
+
+        Raises TfmError for settings that do not suit the filter, before any text is read.
+        """
+        return None
+
+    def configure(self, config: DataConfig) -> None:
+        """Take what it needs of the other settings of the corpus."""
 
     def learn(self, text: "PairTexts") -> None:
         """Set what depends on the text."""
