@@ -18,7 +18,7 @@ from tests.support.each import each
 from tests.toy.models import random_file
 from tests.toy.models import written as write_to
 from tests.toy.run import MODEL, sentences, tokenizers
-from transformer_cli.addons.dual_cross_entropy.scores import dual_models, unrelated
+from transformer_cli.addons.dual_cross_entropy.scores import all_dual_models, dual_models, unrelated
 from transformer_cli.addons.dual_cross_entropy.translators import Translator
 from transformer_cli.cli import main
 from transformer_cli.config.data import DataConfig, TokenizerConfig
@@ -177,6 +177,14 @@ def test_a_corpus_of_several_source_languages_is_refused(models: list[str]) -> N
     made = replace(corpus(models), source_lang="en+de")
     with pytest.raises(ConfigError, match=r"data\.source_lang=en\+de are several"):
         cache_key(made, {})
+
+
+def test_each_target_language_of_a_corpus_has_its_own_models(tmp_path: Path, models: list[str]) -> None:
+    german = [model(tmp_path, "en-de", seed=3), model(tmp_path, "de-en", seed=4)]
+    made = replace(corpus([*german, *models]), target_lang="de+fr", tags=["<2de>", "<2fr>"])
+    assert [str(one.forward.path) for one in all_dual_models(made)] == [german[0], models[0]]
+    with pytest.raises(ConfigError, match="none translates de → en"):
+        cache_key(replace(made, clean_models=[german[0], *models]), {})
 
 
 # ---- Preparation
