@@ -17,7 +17,7 @@ from bench_cleaning import Broken, broken, cleaned, lines_of, pairs_of
 
 from transformer_cli.addons.dual_cross_entropy.scores import DualModels, dual_models, unrelated
 from transformer_cli.config.data import DataConfig
-from transformer_cli.data.cleaning.base import Languages, PairTexts
+from transformer_cli.data.cleaning.base import FILTERS, Languages, PairTexts
 
 SOURCE, TARGET = "en", "fr"
 KINDS = ("misaligned", "shifted", "foreign", "copied")  # of pairs that are no translations
@@ -57,7 +57,7 @@ def measure(text: Broken, models: DualModels) -> Iterator[str]:
         percent = 100 * lost.sum() / (~is_wrong).sum()
         precision = right.sum() / max(1, dropped.sum())
         yield f"| {share:g} | {' | '.join(found)} | {lost.sum()} ({percent:.1f} %) | {precision:.2f} |"
-        if share == 0.9:
+        if share == FILTERS["dual_cross_entropy"].threshold:
             for row in np.flatnonzero(lost)[:: max(1, lost.sum() // 15)].tolist():
                 print(f"{scores[row]:.4f}", *pairs[row], sep=" | ", file=sys.stderr)
 

@@ -142,7 +142,7 @@ def test_unrelated_pairs_are_dropped_counted_and_shown_and_translations_stay(
 ) -> None:
     by_words(monkeypatch)
     pairs, rows = misaligned(2000, 40)
-    made = config(tmp_path, written(tmp_path, "train", pairs), clean=[NAME], clean_models=models)
+    made = config(tmp_path, written(tmp_path, "train", pairs), clean=[f"{NAME}:0.9"], clean_models=models)
     [report] = report_of(made).filters
     assert report.n_dropped >= 0.8 * len(rows)
     shown = [one["pair"] - 1 for one in report.dropped]
@@ -196,7 +196,7 @@ def test_shards_and_processes_keep_the_same_pairs(
 ) -> None:
     monkeypatch.setattr(clean_corpora, "PART", 150)
     names = written(tmp_path, "train", letters(600))
-    made = config(tmp_path, names, clean=[f"{NAME}:0.5"], clean_models=models, tokenizer=TokenizerConfig())
+    made = config(tmp_path, names, clean=[NAME], clean_models=models, tokenizer=TokenizerConfig())
     whole = prepare(made)
     assert whole.filtering is not None
     assert 100 < whole.filtering.n_kept < 500
@@ -219,7 +219,7 @@ def test_a_cache_is_of_its_models(tmp_path: Path, models: list[str]) -> None:
     assert cache_key(replace(made, clean_models=[str(moved), models[1]]), {}) == key
     other = model(tmp_path, "en-fr", seed=5)
     assert cache_key(replace(made, clean_models=[other, models[1]]), {}) != key
-    assert cache_key(replace(made, clean=[f"{NAME}:0.5"], clean_models=[str(moved), models[1]]), {}) != key
+    assert cache_key(replace(made, clean=[f"{NAME}:0.9"], clean_models=[str(moved), models[1]]), {}) != key
 
 
 def test_no_other_command_line_is_asked_for_models(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ class DualCrossEntropy(Filter):
     """
 
     what = "that models of both directions find as unlikely as unrelated lines"
-    threshold, low, high = 0.9, 0.01, 0.999
+    threshold, low, high = 0.5, 0.01, 0.999
     uses_models = True
 
     @classmethod
