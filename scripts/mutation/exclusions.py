@@ -25,11 +25,12 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "→ count = max(_LENGTHS_AT_A_TIME": "the memory alone: a file is not read beyond its end",
     },
     "data/clean.py": {
-        "→ n_parts = max(255": "the memory alone",
-        "2 + len(hashes)": "the memory alone",
-        "→ n_parts = min(254": "the memory alone",
-        "→ n_parts = min(256": "the memory alone",
         "digest_size=7": "how seldom two pairs have one hash: once in 2^56 pairs of pairs",
+    },
+    "data/repetitions.py": {
+        "→ _MOST_PARTS =": "the memory alone",
+        "→ n_parts = max(": "the memory alone",
+        "2 + len(hashes)": "the memory alone",
     },
     "decoding/search/beam.py": {
         "n_candidates = len(state.live_log_prob_BN), 3": "candidates beyond those that are chosen from"
