@@ -1,13 +1,13 @@
 """Cleaning of the training text of a corpus: a sample teaches the filters, and all text then goes through them.
 
 Nothing depends on how the text is divided into parts, so that it is the same wherever it is done. In memory are the
-sample, one part, and the numbers of the pairs that are kept.
+sample and one part; with a filter of the whole text also the numbers of the pairs that are kept, 8 bytes each.
 """
 
 import hashlib
 import json
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import compress, islice
 from pathlib import Path
@@ -48,7 +48,7 @@ _APART = 1000  # lines between those of the sample: none is beside another
 SHOWN = 10  # examples of each filter in the report
 _LOWEST = 16  # of 256, the first byte of the hashes of a sixteenth of the sources: at most a twentieth is held out
 
-Numbers: TypeAlias = "array[int]"
+Numbers: TypeAlias = MutableSequence[int]
 _ItemT = TypeVar("_ItemT")
 _Read = tuple[Corpus, Sequence[Lines]]  # a corpus with the lines of its files
 
@@ -129,6 +129,7 @@ def cleaned(
     trained, report = trained_filters(text, config, config.filters)
     done: list[_Read] = []
     numbers: list[Numbers] = []
+    needs_numbers = any(issubclass(FILTERS[one.name], WholeTextFilter) for one in report.filters)
     missing: Incomplete | None = None
     for number, ((corpus, files), filters) in enumerate(zip(text.corpora, trained, strict=True)):
         n_pairs, off = text.sizes[number], None if progress else True  # None: on if stderr is a terminal
@@ -147,7 +148,9 @@ def cleaned(
         )
         numbers.append(array("q"))
         try:
-            sides = both_sides(_pairs_of(parts, report, numbers[-1]), spool / f"clean-{number}")
+            sides = both_sides(
+                _pairs_of(parts, report, numbers[-1] if needs_numbers else None), spool / f"clean-{number}"
+            )
         except Incomplete as error:
             missing = error  # of this corpus; this shard has parts of the others to make
             continue
@@ -188,7 +191,7 @@ def _by_whole_text(
         report.n_dropped += int(dropped.sum())
         sides = both_sides((pair for _, pair in _chosen(corpus.pairs(files), ~dropped)), folder / f"clean-{number}")
         done.append(of_both_sides(corpus, files, sides))
-        left.append(array("q", np.frombuffer(its, np.int64)[~dropped].tobytes()))
+        left.append(array("q", np.array(its, np.int64)[~dropped].tobytes()))
         for lines in files:
             if lines.spooled is not None:
                 lines.spooled.unlink()
@@ -324,10 +327,11 @@ def n_workers(n_pairs: int) -> int:
     return min(n_processors(), n_pairs // _PAIRS_PER_PROCESS)
 
 
-def _pairs_of(parts: Iterator[_Cleaned], report: FilteringReport, numbers: Numbers) -> Iterator[Pair]:
+def _pairs_of(parts: Iterator[_Cleaned], report: FilteringReport, numbers: Numbers | None) -> Iterator[Pair]:
     """The pairs of clean parts; what was done is added to `report`, and which they are to `numbers`."""
     for part in parts:
-        numbers.extend(part.numbers)
+        if numbers is not None:
+            numbers.extend(part.numbers)
         for one, its_report in zip(report.filters, part.reports, strict=True):
             one.add(its_report)
         yield from part.pairs
