@@ -28,7 +28,9 @@ LONG_FILES = (
     *("test_environment", "test_export_command", "test_translator", "test_prepare", "test_ensemble", "test_invariance"),
     *("test_translate_faults", "test_diverging", "test_plan", "test_search", "test_bench_decode", "test_layer_costs"),
     *("test_corpus_faults", "test_search_options", "test_cuda_graphs", "test_engines", "test_kills", "test_compiled"),
-    *("test_systems", "test_device"),
+    *("test_systems", "test_device", "test_serve_service", "test_mutate", "test_docs_code", "test_every_flag"),
+    *("test_augment_command", "test_config_command", "test_shards", "test_clean_corpora", "test_dual_cross_entropy"),
+    *("test_suspects", "test_auto_recipe", "test_bench_auto_recipe", "test_scripts"),
 )
 
 

@@ -241,6 +241,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_survivors_are_named_and_decide_the_exit_status(project: Path) -> None:
     ran = run(project, "--at-least", "70")
     assert ran.returncode == 1, ran.stderr
@@ -252,6 +253,7 @@ def test_survivors_are_named_and_decide_the_exit_status(project: Path) -> None:
     assert run(project, "--report", "--at-least", "60").stdout == ran.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_a_second_run_goes_on_from_the_results_of_the_first(project: Path) -> None:
     assert run(project, "--output", "again.jsonl", "--shard", "1/2").returncode in (0, 1)
@@ -267,6 +269,7 @@ def test_a_second_run_goes_on_from_the_results_of_the_first(project: Path) -> No
     assert results.read_text().splitlines() == after, "all have a result"
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_the_lines_of_a_test_are_measured_in_the_processes_that_it_starts_too(project: Path) -> None:
     assert run(project, "--measure").returncode == 0
