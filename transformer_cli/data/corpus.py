@@ -243,6 +243,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
         known_tags=tuple(config.all_tags),
     )
     n_copies = n_tagged = 0
+    counts_copies = split != "train" and config.trained.has_source  # of training text when it is prepared
     first_tagged = ""
     on_fault = text.bad_pairs.append if config.on_bad is OnBad.skip else _refuse_pair
     if config.detokenize:
@@ -253,7 +254,8 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
             n_pairs += 1
             if not is_own:
                 pair_hash.add((source, target))
-            n_copies += source != "" and (source == target or canonical(source) == canonical(target))
+            if counts_copies:
+                n_copies += source != "" and (source == target or canonical(source) == canonical(target))
             if text.tags and not set(split_tags(source, text.known_tags)[0]) <= set(config.line_tags):
                 n_tagged += 1
                 first_tagged = first_tagged or f"pair {n_pairs:,} of {of_corpus[0].name if of_corpus else config.name}"
@@ -270,8 +272,7 @@ def _read(corpora: Sequence[Corpus], config: DataConfig, split: Split, spool: Pa
             LOGGER.warning("%s", warning)
         _report_bad(of_corpus)
     _report_dropped(text.bad_pairs, len(text.bad_pairs))
-    # Of training text this is counted when it is prepared.
-    if n_copies > _MANY_COPIES * sum(text.sizes) and split != "train" and config.trained.has_source:
+    if n_copies > _MANY_COPIES * sum(text.sizes):
         share = f"{n_copies / sum(text.sizes):.0%}"
         LOGGER.warning(
             "data.%s: source and target are equal in %s of the pairs; is one file named twice?", split, share

@@ -110,8 +110,12 @@ class Lines:
     def each(self) -> Iterator[str]:
         """The texts in their order, those in the file first."""
         if self.spooled is not None:
-            with self.spooled.open("rb") as file:  # which ends a line at b"\n" only
-                yield from (line[:-1].decode() for line in file)
+            with self.spooled.open("rb") as file:
+                rest = b""
+                while block := file.read(BLOCK_BYTES):
+                    whole, end, rest = (rest + block).rpartition(b"\n")
+                    if end:
+                        yield from whole.decode().split("\n")
         yield from self.texts
 
     def numbered(self) -> Iterator[tuple[int, str]]:

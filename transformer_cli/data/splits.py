@@ -128,11 +128,13 @@ def hold_out(
         if key in without:
             continue
         n_pairs += 1
-        if not key or not canonical(target):
-            continue
-        if len(different) < 2 * n + 4:
-            different.add(key)
         rank = -int.from_bytes(hashlib.blake2b(f"{seed} {split}\n{key}".encode()).digest())
+        counts = len(different) < 2 * n + 4
+        may_be_held = len(ranks) < n or rank > ranks[0][0] or key in found
+        if not key or not (counts or may_be_held) or not canonical(target):
+            continue
+        if counts:
+            different.add(key)
         if key in found:
             found[key].setdefault(tuple(its_tags), (index, source, target))
         elif len(ranks) < n or rank > ranks[0][0]:

@@ -65,21 +65,21 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
     tags, key_of = config.all_tags, sentence_key(config)
     known = {split: _first_lines(text, tags, key_of) for split, text in held.items()}
     sample, every, counted = ParallelText(), 1 + len(train) // _SAMPLE, TrainingPairs()
-    labels: Counter[str] = Counter()
+    task, labels = config.trained, Counter[str]()
     for index, (line, target) in enumerate(train.each()):
         if index % every == 0:
             sample.sources.append(line)
             sample.targets.append(target)
         text = split_tags(line, tags)[1]
         counted.count(text, target)
-        if config.trained.has_labels:
-            labels.update(config.trained.labels_of(target))
+        if task.has_labels:
+            labels.update(task.labels_of(target))
         key = key_of(text)
         for split, lines in known.items():
             if key in lines:
                 _count(leaks[split], key, lines[key][0], same=canonical(target) in lines[key][1])
     found = CorpusWarnings([leak for leak in leaks.values() if leak.n_pairs], n_read=list(train.text.sizes))
-    if config.trained.translates:
+    if task.translates:
         texts = {
             f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // _SAMPLE)) for split, text in held.items()
         }
@@ -87,7 +87,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         found.direction += _tokenized({"data.train": sample, **texts})
         found.direction += counted.faults(_without_tags(sample, config), config)
     if labels:
-        found.direction += config.trained.label_faults(labels)
+        found.direction += task.label_faults(labels)
     return found
 
 

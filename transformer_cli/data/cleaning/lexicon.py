@@ -21,7 +21,7 @@ Ints = npt.NDArray[np.int64]
 
 # A letter of a script without spaces between words is a word, and so is a run of letters or of digits, or a line end.
 _WORD = re.compile(
-    "\n|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]|[^\\W\\d_]+|\\d+"
+    "[\n\t]|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]|[^\\W\\d_]+|\\d+"
 )
 _BITS = 16
 _ID_BITS = 32  # of a word beside its line
@@ -29,7 +29,7 @@ _MOST_WORDS = (1 << _BITS) - 1  # of a side, the most frequent ones
 _MOST_IN_LINE = 16  # of which the rarest count: they say most
 _MOST_LINKS = 5_000_000  # between words of the pairs that it is estimated on
 _ITERATIONS = 4
-_UNKNOWN, _LINE_END = -1, -2  # in place of the number of a word
+_UNKNOWN, _LINE_END, _TOKEN_END = -1, -2, -3  # in place of the number of a word
 _DISCOUNT = 1.0
 _BACKOFF = 0.3  # probability of a word that no word of the other side explains
 _PAIRS_AT_A_TIME = 5_000
@@ -166,7 +166,9 @@ class _Table:
     def find(self, keys: Ints) -> Floats:
         """Both probabilities of each pair of words, 0 for one that is not there."""
         places = self._places(keys)
-        found: Floats = self._values[places].T * (self._keys[places] == keys)
+        known = np.flatnonzero(self._keys[places] == keys)  # few: most words beside a word do not translate it
+        found: Floats = np.zeros((2, len(keys)))
+        found[:, known] = self._values[places[known]].T
         return found
 
     def _places(self, keys: Ints) -> Ints:
@@ -176,8 +178,10 @@ class _Table:
 
 def _words(lines: Sequence[str], vocabulary: dict[str, int]) -> Words:
     """The words of each line that a vocabulary has: at most _MOST_IN_LINE, the rarest."""
-    found = _all_words(lines)
-    return _as_words(np.fromiter(map(vocabulary.get, found, repeat(_UNKNOWN)), np.int64, len(found)), len(lines))
+    tokens, places = _tokens(lines)
+    words = _WORD.findall("\t".join(tokens))
+    numbers = np.fromiter(map(vocabulary.get, words, repeat(_UNKNOWN)), np.int64, len(words))
+    return _as_words(_in_text(numbers, places), len(lines))
 
 
 def _as_words(ids: Ints, n_lines: int) -> Words:
@@ -187,9 +191,23 @@ def _as_words(ids: Ints, n_lines: int) -> Words:
     return Words(ids[kept], np.minimum(n, _MOST_IN_LINE))
 
 
-def _all_words(lines: Sequence[str]) -> list[str]:
-    """The words of all lines, with an element for the end of each line but the last."""
-    return _WORD.findall("\n".join(lines).lower())
+def _tokens(lines: Sequence[str]) -> tuple[list[str], Ints]:
+    """What stands between spaces, each different one once, and the index of each of the text; a line end is one, too.
+
+    So a word that stands often is found once.
+    """
+    text = " \n ".join(lines).lower().replace("\t", " ").split(" ")
+    numbers = dict.fromkeys(text)
+    tokens = list(numbers)
+    indices = dict(zip(tokens, range(len(tokens)), strict=True))
+    return tokens, np.fromiter(map(indices.__getitem__, text), np.int64, len(text))
+
+
+def _in_text(words: Ints, places: Ints) -> Ints:
+    """The words of the text, by those of its different tokens, which have _TOKEN_END in between."""
+    ends = np.flatnonzero(words == _TOKEN_END)
+    n = np.diff(ends, prepend=-1, append=len(words)) - 1
+    return Words(words[words != _TOKEN_END], n).at(places).ids
 
 
 def _once_a_line(ids: Ints) -> tuple[Ints, Ints]:
@@ -201,15 +219,16 @@ def _once_a_line(ids: Ints) -> tuple[Ints, Ints]:
 
 
 def _vocabulary(lines: Sequence[str]) -> tuple[dict[str, int], Words]:
-    """The words that occur in at least two lines, by falling frequency, and the line end; and the lines in them."""
-    found = _all_words(lines)
-    numbers = dict.fromkeys(found) | {"\n": _LINE_END}
-    words = [word for word in numbers if word != "\n"]
-    numbers |= zip(words, range(len(words)), strict=True)
-    ids = np.fromiter(map(numbers.__getitem__, found), np.int64, len(found))
+    """The words that occur in at least two lines, by falling frequency, and the ends; and the words of each line."""
+    tokens, places = _tokens(lines)
+    found = _WORD.findall("\t".join(tokens))
+    ends = {"\n": _LINE_END, "\t": _TOKEN_END}
+    words = [word for word in dict.fromkeys(found) if word not in ends]
+    numbers = dict(zip(words, range(len(words)), strict=True)) | ends
+    ids = _in_text(np.fromiter(map(numbers.__getitem__, found), np.int64, len(found)), places)
     counts = np.bincount(_once_a_line(ids)[1], minlength=len(words)).tolist()
     common = sorted((-n, word) for n, word in zip(counts, words, strict=True) if n > 1)
-    vocabulary = {word: number for number, (_, word) in enumerate(common[:_MOST_WORDS])} | {"\n": _LINE_END}
+    vocabulary = {word: number for number, (_, word) in enumerate(common[:_MOST_WORDS])} | ends
     renumbered = np.array([vocabulary.get(word, _UNKNOWN) for word in words] + [_LINE_END, _UNKNOWN])
     return vocabulary, _as_words(renumbered[ids], len(lines))
 

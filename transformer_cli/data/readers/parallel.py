@@ -51,9 +51,8 @@ class Parallel(Reader):
                 " Make line i of one the translation of line i of the other"
             )
         bad = sources.bad.keys() | targets.bad.keys()
-        for index, pair in enumerate(zip(sources.each(), targets.each(), strict=True)):
-            if index not in bad:
-                yield pair
+        pairs = zip(sources.each(), targets.each(), strict=True)
+        yield from (pair for index, pair in enumerate(pairs) if index not in bad) if bad else pairs
 
     def warnings(self, files: Sequence[Lines]) -> Iterator[str]:
         sources, targets = files
