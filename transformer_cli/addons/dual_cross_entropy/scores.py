@@ -12,14 +12,13 @@ from transformer_cli.addons.dual_cross_entropy.translators import Translator, re
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import languages_of
 from transformer_cli.data.checks.profiles import Floats
-from transformer_cli.data.cleaning.base import Languages, PairTexts
+from transformer_cli.data.cleaning.base import Languages, PairTexts, unrelated_targets
 from transformer_cli.data.readers.base import Pair
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 
 _SAMPLE = 5_000  # pairs that unrelated ones are made of
 _AT_A_TIME = 1_000  # pairs: enough to sort by length, few enough to see progress
-_AWAY = 7  # places between a target and the one that takes its place, among targets in the order of their lengths
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,8 @@ class DualModels:
 
 def unrelated(text: PairTexts) -> list[Pair]:
     """Pairs of a source and the target of another pair, from all over a text."""
-    pairs = [*text.each()][:: max(1, -(-len(text) // _SAMPLE))]
-    order = sorted(range(len(pairs)), key=lambda index: len(pairs[index][1]))
-    others = dict(zip(order, order[_AWAY:] + order[:_AWAY], strict=True))
-    return [(source, pairs[others[index]][1]) for index, (source, _) in enumerate(pairs)]
+    some = text.pick(np.arange(len(text)) % max(1, -(-len(text) // _SAMPLE)) == 0)
+    return [(source, some.targets[n]) for source, n in zip(some.sources, unrelated_targets(some).tolist(), strict=True)]
 
 
 def dual_models(config: DataConfig, languages: Languages) -> DualModels:

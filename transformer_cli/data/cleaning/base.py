@@ -12,7 +12,7 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.checks.profiles import Floats
 from transformer_cli.data.cleaning.registry import FILTERS, Filter, Languages
-from transformer_cli.data.cleaning.texts import Mask, PairTexts, Verdict
+from transformer_cli.data.cleaning.texts import Mask, PairTexts, Verdict, unrelated_targets
 from transformer_cli.errors import ConfigError, quoted
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "chosen_filters",
     "drop",
     "filter_versions",
+    "unrelated_targets",
 ]
 
 

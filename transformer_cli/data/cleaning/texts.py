@@ -10,6 +10,8 @@ from transformer_cli.data.readers.base import Pair
 
 Mask = npt.NDArray[np.bool_]
 
+_AWAY = 7  # places between a target and the one that takes its place, by length: copies of a pair are beside it
+
 
 @dataclass
 class PairTexts:
@@ -31,6 +33,14 @@ class PairTexts:
     def pick(self, mask: Mask) -> "PairTexts":
         indices = np.flatnonzero(mask).tolist()
         return PairTexts([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.numbers[mask])
+
+
+def unrelated_targets(text: PairTexts) -> npt.NDArray[np.int64]:
+    """The index of another pair for each, whose target is nearly as long, and hardly ever its translation."""
+    order = np.argsort(np.fromiter(map(len, text.targets), np.int64, len(text)), kind="stable")
+    others = np.empty(len(text), np.int64)
+    others[order] = np.roll(order, _AWAY)
+    return others
 
 
 @dataclass

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from transformer_cli.data.checks.profiles import Floats
-from transformer_cli.data.cleaning.base import FILTERS, Filter, Mask, PairTexts, Verdict, certainty
+from transformer_cli.data.cleaning.base import FILTERS, Filter, Mask, PairTexts, Verdict, certainty, unrelated_targets
 from transformer_cli.data.cleaning.lexicon import Ints, Words, estimated
 
 _FEW = 300  # pairs of a class of length, fewer of which say nothing of their scores
@@ -50,7 +50,7 @@ class WordAlignment(Filter):
         self._limits: dict[int, _Limits] = {}
         if len(text) < _FEW:
             return
-        other = _others(text)
+        other = unrelated_targets(text)
         made = np.arange(len(text)) % _EVERY == 0
         self._lexicon, sources, targets = estimated(text, np.where(made, other, np.arange(len(text))))
         others = targets.at(other)
@@ -116,14 +116,6 @@ class WordAlignment(Filter):
             if (lags[near] == lags[index]).sum() > _SUPPORT:
                 slipped.append((int(rows[index]), int(others[index])))
         return slipped
-
-
-def _others(text: PairTexts) -> Ints:
-    """The index of another pair for each, whose target is as long."""
-    order = np.argsort(np.fromiter(map(len, text.targets), np.int64, len(text)), kind="stable")
-    others = np.empty(len(text), np.int64)
-    others[order] = np.roll(order, 7)
-    return others
 
 
 def _classes(sources: Words, targets: Words) -> Ints:
