@@ -6,6 +6,8 @@ python scripts/bench_cleaning.py models FOLDER      BLEU of models of clean, noi
 python scripts/bench_cleaning.py sound FOLDER       what is dropped of text without known faults, with examples
 python scripts/bench_cleaning.py short FOLDER       false alarms in short lines: FOLDER has LANGUAGE/LC_MESSAGES/*.mo
 python scripts/bench_cleaning.py speed FOLDER       preparation with and without data.clean, in turn
+python scripts/bench_cleaning.py scale FOLDER       processor time and memory of one preparation, as --pairs 10000000
+python scripts/bench_cleaning.py near FOLDER        what near_duplicates drops, and its time
 
 OpusFilter filters by the configuration that opusfilter-autogen writes for the text, by its methods defaults and
 clustering, of which it takes the second where none is named. scripts/judges makes its environment.
@@ -24,6 +26,7 @@ import itertools
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,7 +39,7 @@ from pathlib import Path
 import numpy as np
 from bench_small_models import TEXTS, Bench, tfm, write_lines
 
-from transformer_cli.data.cleaning.base import FILTERS, Languages, PairTexts, chosen_filters
+from transformer_cli.data.cleaning.base import FILTERS, Languages, PairTexts, WholeTextFilter, chosen_filters
 from transformer_cli.data.cleaning.clean_corpora import PART, SAMPLE, apply
 
 Pairs = list[tuple[str, str]]
@@ -377,32 +380,91 @@ def short(folder: Path) -> Iterator[str]:
             print(language, pairs[index], file=sys.stderr)
 
 
+def write_repeated(text: Pairs, n_pairs: int, place: Path) -> None:
+    """Write train.en and train.de: a text, repeated to `n_pairs` pairs with other numbers at the ends of its lines."""
+    for side, language in enumerate(("en", "de")):
+        with (place / f"train.{language}").open("w", encoding="utf-8") as file:
+            for number in range(n_pairs):
+                repeat, index = divmod(number, len(text))
+                file.write(text[index][side] + (f" ({repeat})" if repeat else "") + "\n")
+
+
+def prepare(place: Path, clean: str, cache: str) -> None:
+    program = "from transformer_cli.cli import entry_point; entry_point()"
+    command = [sys.executable, "-c", program, "prepare", "data=files", "data.train=train"]
+    command += ["data.source_lang=en", "data.target_lang=de", f"data.clean={clean}", f"data.cache={cache}"]
+    subprocess.run(command, cwd=place, check=True)
+
+
 def speed(folder: Path, n_pairs: int, rounds: int) -> Iterator[str]:
-    """`tfm prepare` of Tatoeba en-de, repeated to `n_pairs` pairs with other names, without and with data.clean."""
+    """`tfm prepare` of Tatoeba en-de, repeated, without and with data.clean."""
     text = pairs_of(folder / "tatoeba_en_de", ["train"], "en", "de")
     with tempfile.TemporaryDirectory() as place:
-        for side, language in enumerate(("en", "de")):
-            with (Path(place) / f"train.{language}").open("w", encoding="utf-8") as file:
-                for number in range(n_pairs):
-                    repeat, index = divmod(number, len(text))
-                    file.write(text[index][side] + (f" ({repeat})" if repeat else "") + "\n")
+        write_repeated(text, n_pairs, Path(place))
         seconds: dict[str, list[float]] = {"[]": [], "[auto]": []}
         for number in range(rounds):
             for clean, found in seconds.items():
-                program = "from transformer_cli.cli import entry_point; entry_point()"
-                command = [sys.executable, "-c", program, "prepare", "data=files", "data.train=train"]
-                command += ["data.source_lang=en", "data.target_lang=de", f"data.clean={clean}"]
                 start = time.perf_counter()
-                subprocess.run([*command, f"data.cache=cache-{number}-{len(clean)}"], cwd=place, check=True)
+                prepare(Path(place), clean, f"cache-{number}-{len(clean)}")
                 found.append(time.perf_counter() - start)
         rates = {clean: [n_pairs / second for second in found] for clean, found in seconds.items()}
         ratios = [cleaned / plain for plain, cleaned in zip(*rates.values(), strict=True)]
         yield json.dumps({"pairs": n_pairs, "pairs/s": rates, "ratios": ratios})
 
 
+def scale(folder: Path, n_pairs: int) -> Iterator[str]:
+    """`tfm prepare` with data.clean=[auto] of four corpora, repeated: its time, and the largest memory of a process."""
+    text: Pairs = []
+    for name, stems in (
+        ("tatoeba_en_de", ["train"]),
+        ("multi30k", ["train"]),
+        ("europarl_de_en_20k", ["train"]),
+        ("wmt14_en_de", ["newstest2012", "newstest2013"]),
+    ):
+        text += pairs_of(folder / name, stems, "en", "de")
+    with tempfile.TemporaryDirectory() as place:
+        write_repeated(text, n_pairs, Path(place))
+        n_bytes = sum(path.stat().st_size for path in Path(place).iterdir())
+        start = time.perf_counter()
+        prepare(Path(place), "[auto]", "cache")
+        wall = time.perf_counter() - start
+        cache = sum(path.stat().st_size for path in Path(place, "cache").rglob("*") if path.is_file())
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    yield json.dumps(
+        {
+            "pairs": n_pairs, "GB": n_bytes / 1e9, "prepared GB": cache / 1e9, "wall s": wall,
+            "processor s": used.ru_utime + used.ru_stime, "peak MiB": used.ru_maxrss / 1024,
+        }
+    )  # fmt: skip
+
+
+def near(folder: Path) -> Iterator[str]:
+    """The pairs that near_duplicates drops by its threshold, and microseconds of processor time a pair."""
+    limits = (0.7, 0.8, 0.9)
+    yield f"| text | pairs | {' | '.join(map(str, limits))} | µs a pair |\n|---|{'---:|' * (len(limits) + 2)}"
+    for name, source, target in (
+        ("tatoeba_en_de", "en", "de"),
+        ("multi30k", "en", "fr"),
+        ("europarl_de_en_20k", "de", "en"),
+    ):
+        pairs = pairs_of(folder / name, ["train"], source, target)
+        text = PairTexts([s for s, _ in pairs], [t for _, t in pairs], np.arange(len(pairs)))
+        counts, times = [], []
+        for limit in limits:
+            with tempfile.TemporaryDirectory() as place:
+                one = FILTERS["near_duplicates"](Languages(source, target), limit)
+                assert isinstance(one, WholeTextFilter)
+                start = time.process_time()
+                one.add(text, Path(place))
+                counts.append(int(one.dropped(Path(place)).sum()))
+                times.append(1e6 * (time.process_time() - start) / len(pairs))
+        shown = " | ".join(f"{count:,}" for count in counts)
+        yield f"| {name}, {source}-{target} | {len(pairs):,} | {shown} | {min(times):.0f} to {max(times):.0f} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["noise", "opusfilter", "models", "sound", "short", "speed"])
+    parser.add_argument("what", choices=["noise", "opusfilter", "models", "sound", "short", "speed", "scale", "near"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="of models")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
@@ -429,6 +491,8 @@ def main() -> None:
         "sound": lambda: sound(given.folder),
         "short": lambda: short(given.folder),
         "speed": lambda: speed(given.folder, given.pairs, given.rounds),
+        "scale": lambda: scale(given.folder, given.pairs),
+        "near": lambda: near(given.folder),
     }
     for line in lines[given.what]():
         print(line, flush=True)

@@ -129,3 +129,18 @@ def test_preparation_is_timed_with_and_without_cleaning(tmp_path: Path) -> None:
     found = json.loads(printed)
     assert found["pairs"] == 2000
     assert len(found["ratios"]) == 1
+
+
+def test_a_preparation_and_near_duplicates_are_measured(tmp_path: Path) -> None:
+    write_corpora(tmp_path)
+    for name, stems in (("europarl_de_en_20k", ["train"]), ("wmt14_en_de", ["newstest2012", "newstest2013"])):
+        (tmp_path / name).mkdir()
+        for stem, language in itertools.product(stems, ("en", "de")):
+            (tmp_path / name / f"{stem}.{language}").write_text("A line.\n" * 3, encoding="utf-8")
+    _, *rows = list(bench_cleaning.near(tmp_path))
+    assert rows[2].startswith("| europarl_de_en_20k, de-en | 3 | 2 | 2 | 2 |")
+    [measured] = map(json.loads, bench_cleaning.scale(tmp_path, 4600))
+    assert measured["pairs"] == 4600
+    assert measured["processor s"] > 0.1
+    assert measured["peak MiB"] > 50
+    assert measured["prepared GB"] > 0
