@@ -31,6 +31,7 @@ NEEDED = {"replay": ["incident=somewhere"], "bench": ["subject=train"], "reprodu
 
 # Values where the schema does not say which others are legal.
 VALUES: dict[str, Any] = {
+    "train.floor": {"old": -1.5, "2fr": 0},
     "data.name": "mine",
     "data.source_lang": "fr",
     "data.target_lang": "no",  # which YAML 1.1 reads as false
@@ -265,7 +266,7 @@ def with_values(base: dict[str, Any], values: Mapping[str, Any]) -> dict[str, An
 def differing(config: dict[str, Any], base: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The keys whose values are not those of `base`, with their values."""
     for name, value in config.items():
-        if isinstance(value, dict) and isinstance(base[name], dict) and not name.endswith("options"):
+        if isinstance(value, dict) and base[name] and not name.endswith("options"):
             yield from differing(value, base[name], f"{prefix}{name}.")
         elif value != base[name]:
             yield prefix + name, value

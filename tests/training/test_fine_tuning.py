@@ -27,6 +27,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.floors import broken_floors
 from transformer_cli.training.freezing import describe, is_trained
 from transformer_cli.training.initialisation import (
     copied_layers,
@@ -326,6 +327,67 @@ def test_the_score_of_the_old_text_stands_beside_that_of_the_new(
     # What the model was scored with when it was trained, on the same text.
     of_base = json.loads((place / "runs/base/result.json").read_bytes())
     assert evaluated[0]["dev_old_nll"] == pytest.approx(of_base["best"]["dev_nll"], rel=1e-6)
+
+
+def test_a_checkpoint_below_a_floor_is_never_the_best(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the score that fine-tuning began with, also where a run goes on."""
+    words = [*command("new"), "init.from=runs/base", "train.best_metric=nll", "schedule.lr=0.01", "train.keep_last=9"]
+    assert main([*words, "name=free", "train.max_steps=8", "train.average_last=1"]) == 0
+    entries = [entry for entry in toy_run.metrics(place / "runs/free") if entry["kind"] == "dev"]
+    lost = {entry["step"]: entry["dev_old_nll"] - entries[0]["dev_old_nll"] for entry in entries}
+    assert lost[0] == 0
+    [first, *_, last] = sorted(lost, key=lambda step: lost[step])[1:]
+    floor = f"train.floor={{old:{-(lost[first] + lost[last]) / 2:.9f}}}"
+    allowed = [step for step in lost if step and lost[step] <= (lost[first] + lost[last]) / 2]
+    capsys.readouterr()
+    assert main([*words, "name=held", "train.max_steps=4", floor, "train.average_last=1"]) == 0
+    assert main([*words, "name=held", "train.max_steps=8", floor, "train.average_last=1"]) == 0
+    err = capsys.readouterr().err
+    best = json.loads((place / "runs/held/result.json").read_bytes())["best"]["step"]
+    assert best == min(allowed, key=lambda step: next(e["dev_nll"] for e in entries if e["step"] == step))
+    for step in set(lost) - {0}:
+        assert (f"step {step}: below train.floor, so it cannot be the best: old nll" in err) == (step not in allowed)
+
+
+def test_a_part_of_the_dev_set_is_named_without_the_marks_of_its_tags() -> None:
+    before = {"dev_bleu": 20.0, "dev_bleu <2fr>": 30.0, "dev_bleu >>en<< >>de<<": 9.0, "dev_old_bleu": 25.0}
+    floors = {"2fr": -1.0, "en-de": -1.0, "old": -0.5}
+    after = {**before, "dev_bleu <2fr>": 29.0, "dev_bleu >>en<< >>de<<": 7.9, "dev_old_bleu": 24.4}
+    assert broken_floors(floors, before, after, "bleu") == [
+        "en-de BLEU 9 → 7.9, allowed -1",
+        "old BLEU 25 → 24.4, allowed -0.5",
+    ]
+    assert broken_floors({"old": -0.5}, {"dev_old_ter": 60.0}, {"dev_old_ter": 60.6}, "ter")
+
+
+def test_where_nothing_keeps_a_floor_the_last_checkpoint_is_exported(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*command("new"), "init.from=runs/base", "train.best_metric=nll", "schedule.lr=0.05"]
+    assert main([*words, "name=held", "train.floor={old: -0.0001}"]) == 0
+    err = capsys.readouterr().err
+    assert "train.floor: no checkpoint keeps it, so that the checkpoint of step 4 is exported: old nll" in err
+    assert json.loads((place / "runs/held/result.json").read_bytes())["best"]["step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        (["train.floor={old: 1.0}", "init.from=runs/base"], "train.floor={old: 1}: what a score may lose is at most 0"),
+        (
+            ["train.floor={odl: -1}", "init.from=runs/base"],
+            "no dev set with a bleu score is called so. Choose among",
+        ),
+        (["train.floor={old: -1}"], "there is no model that training begins with. Name one with init.from"),
+    ],
+)
+def test_a_floor_of_nothing_is_refused(
+    place: Path, changes: list[str], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main([*command("new"), "name=refused", *changes]) == 2
+    assert fault in capsys.readouterr().err.splitlines()[-1]
+    assert not list(place.glob("runs/refused/checkpoints/*"))
 
 
 def test_old_text_that_is_gone_is_a_line_and_no_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -290,6 +290,13 @@ class TrainSettings:
         low=1,
         affects="export",
     )
+    floor: dict[str, float] = key(
+        {},
+        "Dev sets, by their names in the log (old: that of the model in init.from), and what each score may lose, as"
+        " {old: -1.0}: a checkpoint that loses more is never the best.",
+        affects="export",
+        may_change=False,
+    )
     samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100, affects="log")
     precision: Precision = key(
         Precision.auto,
@@ -323,6 +330,11 @@ class TrainSettings:
                 f"train.token_cutoff={self.token_cutoff:g}: has no effect without train.simcut. Set train.simcut=3, or"
                 " leave it out"
             )
+        for name, floor in self.floor.items():
+            if not floor <= 0:  # nan, too
+                raise ConfigError(
+                    f"train.floor={{{name}: {floor:g}}}: what a score may lose is at most 0. Write {name}: -1.0"
+                )
         if self.budget is not None:
             seconds_of(self.budget)
         if len(set(self.length_penalties)) < len(self.length_penalties):
@@ -529,6 +541,7 @@ class TrainConfig:
             (f"init.encoder_layers={init.encoder_layers}", init.encoder_layers is not None),
             (f"init.decoder_layers={init.decoder_layers}", init.decoder_layers is not None),
             (f"lora.rank={self.lora.rank}", self.lora.rank > 0),
+            (f"train.floor={self.train.floor}", bool(self.train.floor)),
         ):
             if is_set and init.from_ is None:
                 raise ConfigError(f"{setting}: there is no model that training begins with. Name one with init.from")

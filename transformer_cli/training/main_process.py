@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import FOLDERS
+from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import (
     CheckpointError,
     ElsewhereError,
@@ -33,6 +34,7 @@ from transformer_cli.models.transformer import Model
 from transformer_cli.training.batch_size import with_batch_size
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
+from transformer_cli.training.floors import broken_floors
 from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
 from transformer_cli.training.initialisation import identity, initial_weights, named_model, warn_if_changed
 from transformer_cli.training.length_penalty import Tried, choose
@@ -293,7 +295,14 @@ class MainProcess:
             self.recorder.text(step, f"sample/{i + 1}", "{}\n\n{}\n\n**{}**".format(*texts))
         for name, layers_BHTS in pictures.items():
             self.recorder.picture(step, f"attention/{name}", attention_picture(layers_BHTS))
-        return Evaluation(scores.rank(self.validator.metric_name), failed, self.validator.trust)
+        rank = scores.rank(self.validator.metric_name)
+        if broken := self._broken_floors(run.config, scores.as_dict() | self.old_scores):
+            LOGGER.info("step %d: below train.floor, so it cannot be the best: %s", step, "; ".join(broken))
+            rank = (math.nan, math.nan)
+        return Evaluation(rank, failed, self.validator.trust)
+
+    def _broken_floors(self, config: TrainConfig, scores: Mapping[str, Any]) -> list[str]:
+        return broken_floors(config.train.floor, self.start_scores, scores, self.validator.metric_name)
 
     def _score_old(self, model: Model, run: TrainingState, between: Callable[[], None]) -> DevScores | None:
         """The scores on the text that the model was trained on before, where that is at hand."""
@@ -414,10 +423,17 @@ class MainProcess:
                 self._raise_stopped()
             found = scores.as_dict() | ({} if old is None else old_scores(old))
             outcome[candidate.name] = {**candidate.details, **found}
-            if progress.is_no_worse(scores.rank(metric), rank, trust):
+            holds = not self._broken_floors(run.config, found)
+            if holds and progress.is_no_worse(scores.rank(metric), rank, trust):
                 exported = replace(self._model_file(run), weights=candidate.weights, scores=found)
                 rank, what = scores.rank(metric), candidate.description
         self._log_candidates(outcome)
+        if broken := self._broken_floors(run.config, exported.scores):
+            LOGGER.warning(
+                "train.floor: no checkpoint keeps it, so that %s is exported: %s. Mix in more of the old text, lower"
+                " schedule.lr, or begin with lora.rank=16",
+                *(what, "; ".join(broken)),
+            )
         exported, chosen = self._with_length_penalty(run, exported)
         outcome |= chosen
         path = self.run_dir / MODEL_FILE
