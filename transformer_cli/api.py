@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.tags import tags_in
 from transformer_cli.config.train import Device
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
@@ -43,6 +43,8 @@ def load(
     options: TranslateOptions = DEFAULT_OPTIONS,
     parallel: bool = True,
     tag: str = "",
+    source: str | None = None,
+    target: str | None = None,
     **decode: Any,
 ) -> SharedTranslator:
     """Open a run directory, a checkpoint, a model file, several of them as an ensemble, or a folder of `tfm export`.
@@ -50,12 +52,13 @@ def load(
     Any number of threads may call its `translate` at once, and coroutines its `translate_async`: what they ask for is
     batched together.
     `engine` is torch, ctranslate2 (converted on demand), or auto: ctranslate2 where it is installed and can do what is
-    asked for. `tag` is put before every line that does not begin with one of the model's tags, as `<2de>`. `decode` are
-    keys of the group `decode`, such as `beam_size=5`. Raises TfmError.
+    asked for. `tag` is put before every line that does not begin with one of the model's tags, as `<2de>`. `source` and
+    `target` are a direction of a model that has several, as `fr` or `fra_Latn`. `decode` are keys of the group
+    `decode`, such as `beam_size=5`. Raises TfmError.
     """
     config: DecodeConfig = from_plain(DecodeConfig, decode)
-    options = replace(options, tags=(*options.tags, *tags_in(tag)))
     opened = open_models(_model_names(path), runs=runs, engine=engine, decode=config, options=options)
+    options = replace(options, tags=asked_tags(opened.models[0], " ".join([*options.tags, tag]), source, target))
     translator = opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
     # Many batches at once: an engine with processes of its own keeps them all busy.
     shared = SharedEngine(translator.engine, n_cached=0, batches_at_once=BATCHES_AT_ONCE if parallel else 1)
@@ -69,11 +72,13 @@ def score(
     device: str = "auto",
     runs: str = "runs",
     tag: str = "",
+    source: str | None = None,
+    target: str | None = None,
     **decode: Any,
 ) -> "list[ScoredTranslation]":
     """The log-probability of each translation, for (source, translation) pairs, in their order.
 
-    `path`, `tag` and `decode` are as in `load`; several models are an ensemble. Raises TfmError.
+    `path`, `tag`, `source`, `target` and `decode` are as in `load`; several models are an ensemble. Raises TfmError.
     """
     from transformer_cli.evaluation.scoring import score_translations
 
@@ -81,7 +86,7 @@ def score(
     place = choose_device(Device(device))
     models = read_models(locate_models(_model_names(path), runs))
     model = in_precision(build_all(models, place), config.precision, place)
-    tags = tags_in(tag)
+    tags = asked_tags(models[0], tag, source, target)
     check_given_tags(tags, models[0].tokenizers.source.tags)
     return score_translations(model, models, config, place, pairs, tags=tags)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 _TABLE = """
 af afr: Afrikaans
 am amh: Amharic
-ar ara: Arabic
-az aze: Azerbaijani
+ar ara arb: Arabic
+az aze azj: Azerbaijani
 be bel: Belarusian
 bg bul: Bulgarian
 bn ben: Bengali
@@ -32,7 +32,7 @@ eo epo: Esperanto
 es spa: Spanish
 et est: Estonian
 eu eus baq: Basque
-fa fas per: Persian
+fa fas per pes: Persian
 fi fin: Finnish
 fo fao: Faroese
 fr fra fre: French
@@ -57,31 +57,31 @@ kk kaz: Kazakh
 km khm: Khmer
 kn kan: Kannada
 ko kor kr: Korean
-ku kur: Kurdish
+ku kur kmr: Kurdish
 ky kir: Kyrgyz
 la lat: Latin
 lb ltz: Luxembourgish
 lo lao: Lao
 lt lit: Lithuanian
-lv lav: Latvian
-mg mlg: Malagasy
+lv lav lvs: Latvian
+mg mlg plt: Malagasy
 mi mri mao: Maori
 mk mkd mac: Macedonian
 ml mal: Malayalam
-mn mon: Mongolian
+mn mon khk: Mongolian
 mr mar: Marathi
-ms msa may: Malay
+ms msa may zsm: Malay
 mt mlt: Maltese
 my mya bur: Burmese
 nb nob: Norwegian Bokmål
-ne nep: Nepali
+ne nep npi: Nepali
 nl nld dut: Dutch
 nn nno: Norwegian Nynorsk
 no nor: Norwegian
 oc oci: Occitan
 pa pan: Punjabi
 pl pol: Polish
-ps pus: Pashto
+ps pus pbt: Pashto
 pt por: Portuguese
 ro ron rum: Romanian
 ru rus: Russian
@@ -92,10 +92,10 @@ si sin: Sinhala
 sk slk slo: Slovak
 sl slv: Slovenian
 so som: Somali
-sq sqi alb: Albanian
+sq sqi alb als: Albanian
 sr srp: Serbian
 sv swe: Swedish
-sw swa: Swahili
+sw swa swh: Swahili
 ta tam: Tamil
 te tel: Telugu
 tg tgk: Tajik
@@ -108,13 +108,112 @@ tt tat: Tatar
 ug uig: Uyghur
 uk ukr: Ukrainian
 ur urd: Urdu
-uz uzb: Uzbek
+uz uzb uzn: Uzbek
 vi vie: Vietnamese
 xh xho: Xhosa
-yi yid ji: Yiddish
+yi yid ji ydd: Yiddish
 yo yor: Yoruba
 zh zho chi cmn cn: Chinese
 zu zul: Zulu
+"""
+# Others that models translate. They are apart, as their codes do not make a file's ending one of a language: .run, .ts.
+_MORE = """
+ace: Acehnese
+acm: Mesopotamian Arabic
+acq: Ta'izzi-Adeni Arabic
+aeb: Tunisian Arabic
+ajp: South Levantine Arabic
+ak aka: Akan
+apc: North Levantine Arabic
+ars: Najdi Arabic
+ary: Moroccan Arabic
+arz: Egyptian Arabic
+as asm: Assamese
+ast: Asturian
+awa: Awadhi
+ay aym ayr: Aymara
+azb: South Azerbaijani
+ba bak: Bashkir
+ban: Balinese
+bem: Bemba
+bho: Bhojpuri
+bjn: Banjar
+bm bam: Bambara
+bug: Buginese
+ceb: Cebuano
+cjk: Chokwe
+ckb: Central Kurdish
+crh: Crimean Tatar
+din dik: Dinka
+dyu: Dyula
+ee ewe: Ewe
+ff ful fuv: Fulah
+fj fij: Fijian
+fon: Fon
+fur: Friulian
+fy fry: Western Frisian
+gn grn: Guarani
+hne: Chhattisgarhi
+ht hat: Haitian Creole
+ilo: Iloko
+kab: Kabyle
+kac: Jingpho
+kam: Kamba
+kbp: Kabiyè
+kea: Kabuverdianu
+kg kon: Kongo
+ki kik: Kikuyu
+kmb: Kimbundu
+kau knc: Kanuri
+ks kas: Kashmiri
+lg lug: Ganda
+li lim: Limburgish
+lij: Ligurian
+lmo: Lombard
+ln lin: Lingala
+ltg: Latgalian
+lua: Luba-Lulua
+luo: Luo
+lus: Mizo
+mag: Magahi
+mai: Maithili
+min: Minangkabau
+mni: Manipuri
+mos: Mossi
+nso ns: Northern Sotho
+nus: Nuer
+ny nya: Nyanja
+om orm gaz: Oromo
+or ori ory: Odia
+pag: Pangasinan
+pap: Papiamento
+prs: Dari
+qu que quy: Quechua
+rn run: Rundi
+rw kin: Kinyarwanda
+sat: Santali
+sc srd: Sardinian
+scn: Sicilian
+sg sag: Sango
+shn: Shan
+sm smo: Samoan
+sn sna: Shona
+ss ssw: Swati
+st sot: Southern Sotho
+su sun: Sundanese
+szl: Silesian
+taq: Tamasheq
+tn tsn: Tswana
+tpi: Tok Pisin
+ts tso: Tsonga
+tum: Tumbuka
+tw twi: Twi
+tzm: Central Atlas Tamazight
+umb: Umbundu
+vec: Venetian
+war: Waray
+wo wol: Wolof
+yue: Cantonese
 """
 # Names in the language itself, and in others that spreadsheets are often made in.
 _OTHER_NAMES = """
@@ -160,9 +259,15 @@ uk: Українська, Ukrainisch, Ukrainien
 vi: Tiếng Việt, Vietnamesisch
 zh: 中文, 汉语, 漢語, Chinesisch, Chinois, Chino
 """
-_ROWS = [(codes.split(), name) for codes, name in (row.split(": ") for row in _TABLE.strip().split("\n"))]
-NAMES = {codes[0]: name for codes, name in _ROWS}
-_ISO_639_1 = {code: codes[0] for codes, _ in _ROWS for code in codes}
+
+
+def _rows(table: str) -> list[tuple[list[str], str]]:
+    return [(codes.split(), name) for codes, name in (row.split(": ") for row in table.strip().split("\n"))]
+
+
+NAMES = {codes[0]: name for codes, name in _rows(_TABLE)}
+_ALL_NAMES = NAMES | {codes[0]: name for codes, name in _rows(_MORE)}
+_ISO_639_1 = {code: codes[0] for codes, _ in [*_rows(_TABLE), *_rows(_MORE)] for code in codes}
 _SPELLINGS = {code: {name.casefold()} for code, name in NAMES.items()}
 for _code, _names in (row.split(": ") for row in _OTHER_NAMES.strip().split("\n")):
     _SPELLINGS[_code] |= {name.casefold() for name in _names.split(", ")}
@@ -206,17 +311,22 @@ def matched(asked: str, known: Iterable[str]) -> str | None:
     A region that only one of the two names does not matter; another region is another language, as is another script
     (zh-Hant is not zh, which is written in simplified characters).
     """
+    found = nearest(asked, known)
+    return found[0] if len(found) == 1 else None
+
+
+def nearest(asked: str, known: Iterable[str]) -> list[str]:
+    """Those of `known` that `asked` may mean: more than one where it leaves the script open, and none is usual."""
     known, wanted = list(known), Code.of(asked)
     for code in known:
         if code.lower() == asked.strip().lower():
-            return code
+            return [code]
     ranked: dict[int, list[str]] = {}
     for code in known:
         rank = _distance(wanted, Code.of(code))
         if rank is not None:
             ranked.setdefault(rank, []).append(code)
-    nearest = ranked[min(ranked)] if ranked else []
-    return nearest[0] if len(nearest) == 1 else None
+    return ranked[min(ranked)] if ranked else []
 
 
 def _distance(asked: Code, code: Code) -> int | None:
@@ -244,7 +354,7 @@ def language_name(code: str) -> str | None:
 
     Regions and scripts, as in en_US, are left out.
     """
-    return NAMES.get(base_code(code))
+    return _ALL_NAMES.get(base_code(code)) or _ALL_NAMES.get(iso_639_1(code))
 
 
 def spelled_names(code: str) -> Set[str]:

@@ -9,7 +9,7 @@ from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import CHECKPOINTS, DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
-from transformer_cli.config.shared import ENGINE, TAG, engine_names
+from transformer_cli.config.shared import ENGINE, FROM, TAG, TO, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -61,6 +61,8 @@ class EvaluateConfig:
     )
     overwrite: bool = key(False, "Replace `save` and `sentence_scores` if they exist.", flag="--overwrite")
     tag: str | None = key(None, TAG, flag="--tag")
+    source_lang: str | None = key(None, FROM, flag="--from")
+    target_lang: str | None = key(None, TO, flag="--to")
     metrics: list[str] = key(
         [*_METRICS], "Metrics of translations, in order, also spbleu, chrf++ and comet; a plugin may register others."
     )

@@ -24,6 +24,10 @@ def engine_names() -> list[str]:
 TAG = 'Tags of every line that does not begin with one itself, as <2de> or "<2de> <bt>".'
 
 
+FROM = "Language of the text, as fr, fra or fra_Latn, for a model of several; unset: its own, or what tags say."
+TO = "Language to translate into, as fr, fra or fra_Latn, for a model of several; unset: its own, or what tags say."
+
+
 ENGINE = "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch."
 
 

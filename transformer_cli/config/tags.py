@@ -1,7 +1,7 @@
 """Tags: tokens at the beginning of a source line that say what its translation should be, or where the line is from.
 
 `<2de>` asks for German, `<bt>` marks a back-translation, `<domain:medical>` a domain. A tag begins and ends with a
-mark, so that no word is one.
+mark, so that no word is one. NLLB and M2M-100 need the language of the source, too: `<eng_Latn> <2fra_Latn>`.
 """
 
 import re
@@ -15,6 +15,16 @@ LONGEST_TAG = 64  # characters
 _CONTROL = re.compile(r"</?s>|<(?:pad|unk|mask)>|<0x[0-9A-Fa-f]{2}>")
 # What names a language within a tag: <2de>, <de>, >>de<<, __de__, <2pt_BR>, <to:de>; not <domain:de_law>.
 _LANGUAGE_TAG = re.compile(r"[^\w\s]*_*(?P<to>2|to[^\w\s]|to_)?(?P<code>[^\W\d_]+(?:[-_][^\W_]+)*?)_*[^\w\s]*")
+
+
+def source_tag(code: str) -> str:
+    """The tag that says which language a line is in, for a model that needs to know."""
+    return f"<{code}>"
+
+
+def target_tag(code: str) -> str:
+    """The tag that asks for a language."""
+    return f"<2{code}>"
 
 
 def tags_in(entry: str) -> list[str]:

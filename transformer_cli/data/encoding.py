@@ -125,8 +125,9 @@ class _Encode:
         return Tokenizers(source, source if self.source_model == self.target_model else Tokenizer(self.target_model))
 
     def __call__(self, pairs: Pairs) -> tuple[Encoded, Encoded]:
-        source, target = self._tokenizers.source, self._tokenizers.target
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+        of_targets = self._tokenizers.encode_targets(sources, targets, n_threads=self.n_threads, as_written=True)
         return (
-            Encoded.of(source, [source for source, _ in pairs], n_threads=self.n_threads),
-            Encoded.of(target, [target for _, target in pairs], n_threads=self.n_threads),
+            Encoded.of(self._tokenizers.source, sources, n_threads=self.n_threads),
+            Encoded.of_sentences(of_targets),
         )

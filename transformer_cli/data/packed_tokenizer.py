@@ -41,7 +41,9 @@ class PackedTokenizer:
     known or not, as for MarianTokenizer of Hugging Face. Sources of OpenNMT-py have no EOS: `adds_eos`. With
     `normalizes` text is normalised as for our own tokenizers, else only the segmenter does it. With `respaced`
     pieces are divided again at white space of any kind, as in fairseq. `moses` is a language whose text is tokenized
-    before, and detokenized after, by sacremoses.
+    before, and detokenized after, by sacremoses. `languages` are the pieces that name one: a source begins with that of
+    its language, or with `language_last` ends with EOS and this, and a translation begins with that of its own. Which
+    they are, tags say (`Tokenizer`).
     """
 
     segmenter: Segmenter
@@ -60,6 +62,8 @@ class PackedTokenizer:
     respaced: bool = False
     moses: str | None = None
     lowercase: bool = False
+    languages: Sequence[str] = ()
+    language_last: bool = False
 
     def __post_init__(self) -> None:
         special = (self.pad, self.unk, self.bos, self.eos)
@@ -69,14 +73,21 @@ class PackedTokenizer:
             raise ValueError("an empty SentencePiece model")
         if self.eos in (self.pad, self.unk):
             raise ValueError("EOS has the id of the padding or of <unk>")
-        if not all(isinstance(piece, str) for piece in [*self.pieces, *self.whole, *self.prefix, *self.hidden]):
+        if not all(isinstance(piece, str) for piece in [*self.pieces, *self._named]):
             raise ValueError("a piece is no text")
-        if missing := sorted({*self.whole, *self.prefix, *self.hidden} - self.ids.keys()):
+        if missing := sorted({*self._named} - self.ids.keys()):
             raise ValueError(f"the vocabulary has no {missing[0]!r}")
+
+    @property
+    def _named(self) -> list[str]:
+        """The pieces that have a part of their own."""
+        return [*self.whole, *self.prefix, *self.hidden, *self.languages]
 
     def to_bytes(self) -> bytes:
         header = asdict(self) | {"segmenter": self.segmenter.name}
         del header["model"]
+        if not self.languages:  # as before there were any: the bytes are what a vocabulary is known by
+            del header["languages"], header["language_last"]
         text = json.dumps(header, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
         return MAGIC + len(text).to_bytes(8, "little") + text + self.model
 
@@ -115,7 +126,10 @@ class PackedTokenizer:
     @cached_property
     def _control(self) -> frozenset[int]:
         """What no text shows."""
-        return frozenset([self.pad, self.bos, self.eos, *(self.ids[piece] for piece in (*self.prefix, *self.hidden))])
+        return frozenset(
+            [self.pad, self.bos, self.eos]
+            + [self.ids[piece] for piece in (*self.prefix, *self.hidden, *self.languages)]
+        )
 
     def __len__(self) -> int:
         if self.segmenter is Segmenter.sentencepiece:

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 
 from transformer_cli.config.tags import tags_in
 from transformer_cli.data.normalization import visible
@@ -14,7 +15,12 @@ def split_tags(line: str, known: Sequence[str]) -> tuple[list[str], str]:
     """
     found: list[str] = []
     rest = visible(line).lstrip() if known else ""
-    while rest and (tag := max((tag for tag in known if _begins(rest, tag)), key=len, default="")):
+    plain, lengths, others = _by_length(tuple(known))
+    while rest:
+        fits = [rest[:n] for n in lengths if rest[:n] in plain]
+        tag = max((tag for tag in (*fits, *others) if _begins(rest, tag)), key=len, default="")
+        if not tag:
+            break
         found.append(tag)
         rest = rest[_length(rest, tag) :].lstrip()
     return (found, rest) if found else ([], line)
@@ -25,6 +31,13 @@ def with_tags(line: str, entry: str, known: Sequence[str]) -> str:
     if not entry or not line.strip() or split_tags(line, known)[0]:
         return line
     return " ".join([*tags_in(entry), line])
+
+
+@lru_cache(maxsize=64)
+def _by_length(known: tuple[str, ...]) -> tuple[frozenset[str], list[int], list[str]]:
+    """The tags that are looked up as they are, how long they are, and the others: a model may have hundreds."""
+    plain = frozenset(tag for tag in known if tag.isascii())
+    return plain, sorted({len(tag) for tag in plain}), [tag for tag in known if tag not in plain]
 
 
 def _begins(line: str, tag: str) -> bool:

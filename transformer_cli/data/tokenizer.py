@@ -21,6 +21,7 @@ from typing import Any
 import sentencepiece
 
 from transformer_cli.config.data import BYTE_FALLBACK_FROM, SMALLEST_VOCABULARY, TokenizerConfig
+from transformer_cli.config.tags import source_tag, target_tag
 from transformer_cli.data.normalization import Spelling, normalize, spelling_of
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code, is_packed
 from transformer_cli.data.sentencepiece_model import SPACE
@@ -67,6 +68,12 @@ class Tokenizer:
         self.unknown_ids = frozenset([self.unk_id, *in_bytes])
         # Other models of SentencePiece have characters for what is in no longer piece, ▁ at least.
         self.has_words_only = self.packed is None and all(len(piece) > 1 for piece in pieces)
+        # Codes of the languages whose token is a part of every source and of every translation, and the ids of these.
+        self.languages: dict[str, int] = {}
+        if self.packed is not None:
+            self.languages = {piece.strip("_"): self.packed.ids[piece] for piece in self.packed.languages}
+        self._asking = {target_tag(code): i for code, i in self.languages.items()}
+        self.language_last = self.packed is not None and self.packed.language_last
         self._tags = self._find_tags(pieces)
         has_codes = self.packed is not None and self.packed.codes  # which it finds and shows by itself
         self._split_off = {tag: i for tag, i in self._tags.items() if not (has_codes and is_code(tag))}
@@ -76,7 +83,8 @@ class Tokenizer:
     def _find_tags(self, pieces: Sequence[str]) -> dict[str, int]:
         """The id of each tag: of SentencePiece a control symbol, which no text is cut into."""
         if self.packed is not None:
-            return {tag: self.packed.ids[tag] for tag in self.packed.whole}
+            naming = {source_tag(code): i for code, i in self.languages.items()}
+            return {tag: self.packed.ids[tag] for tag in self.packed.whole} | self._asking | naming
         special = (self.pad_id, self.unk_id, self.bos_id, self.eos_id)
         controls = (i for i in range(len(pieces)) if i not in special and self._model.is_control(i))
         return {pieces[i]: i for i in controls}
@@ -86,7 +94,8 @@ class Tokenizer:
         if not self.tags:
             return self
         plain = copy.copy(self)
-        plain.tags, plain.tag_ids = (), frozenset(self.prefix_ids)
+        plain.tags, plain.language_last = (), False
+        plain.tag_ids = frozenset([*self.prefix_ids, *self.languages.values()])
         return plain
 
     def __len__(self) -> int:
@@ -111,12 +120,37 @@ class Tokenizer:
             ids = [self._model.encode(text) for text in texts]  # a list starts a thread, even with num_threads=1
         else:
             ids = self._model.encode(texts, num_threads=n_threads)
-        return [self.behind(tags, one) if tags else one for (tags, _), one in zip(split, ids, strict=True)]
+        has_more = self.language_last
+        return [self.behind(tags, one) if tags or has_more else one for (tags, _), one in zip(split, ids, strict=True)]
 
     def behind(self, tags: Sequence[str], ids: Sequence[int]) -> list[int]:
-        """The ids of a text with those of tags before them."""
-        n = len(self.prefix_ids)
-        return [*ids[:n], *(self._tags[tag] for tag in tags), *ids[n:]]
+        """The ids of a text with those of its tags; one that asks for a language is in the translation instead."""
+        n, of_tags = len(self.prefix_ids), [self._tags[tag] for tag in tags if tag not in self._asking]
+        if self.language_last:
+            return [*ids, self.eos_id, *of_tags] if ids or of_tags else []
+        return [*ids[:n], *of_tags, *ids[n:]]
+
+    def asked_ids(self, tags: Sequence[str]) -> tuple[int, ...]:
+        """The token of the language that tags ask for, with which the translation begins.
+
+        Raises ConfigError unless the tags name both languages, of a model whose tokens they are.
+        """
+        if not self.languages:
+            return ()
+        asked = [self._asking[tag] for tag in tags if tag in self._asking]
+        named = [tag for tag in tags if tag.strip("<>") in self.languages]
+        for found, side, flag in ((asked, "into", "--to"), (named, "from", "--from")):
+            if len(found) != 1:
+                what = "several languages" if found else "no language"
+                raise ConfigError(
+                    f"{flag}: {what} to translate {side}, and the model has {len(self.languages)} of them. Give {flag}"
+                    f" LANGUAGE, or begin the line with tags, as {' '.join(self._example())}"
+                )
+        return tuple(asked)
+
+    def _example(self) -> list[str]:
+        first, *_, last = list(self.languages) * 2
+        return [source_tag(first), target_tag(last)]
 
     def n_tags(self, ids: Sequence[int]) -> int:
         """How many tokens stand before the text of a line."""
@@ -187,7 +221,7 @@ class Tokenizer:
         """
         ids, tags = [int(i) for i in ids], []
         if self._split_off:
-            names = {number: tag for tag, number in self._split_off.items()}
+            names = {number: tag for tag, number in self._split_off.items() if tag not in self._asking}
             tags = [names[i] for i in ids[: self.n_tags(ids)] if i in names and self.tags]
             ids = [i for i in ids if i not in names]
         try:
@@ -208,8 +242,8 @@ class Tokenizer:
 
     @property
     def end_ids(self) -> list[int]:
-        """What every sentence ends with: EOS, but for the sources of OpenNMT-py."""
-        return [] if self.packed is not None and not self.packed.adds_eos else [self.eos_id]
+        """What every sentence ends with: EOS, but for the sources of OpenNMT-py, and those that have it already."""
+        return [] if self.language_last or (self.packed is not None and not self.packed.adds_eos) else [self.eos_id]
 
     @property
     def prefix_ids(self) -> tuple[int, ...]:
@@ -244,6 +278,20 @@ class Tokenizers:
     @property
     def joint(self) -> bool:
         return self.source.sha256 == self.target.sha256
+
+    def first_ids(self, tags: Sequence[str]) -> tuple[int, ...]:
+        """What the translation of a line with these tags begins with: a token of its language, of some models."""
+        return self.source.asked_ids(tags) or self.target.prefix_ids
+
+    def encode_targets(
+        self, sources: Sequence[str], targets: Sequence[str], *, n_threads: int | None = None, as_written: bool = False
+    ) -> list[list[int]]:
+        """Ids of each target, as `Tokenizer.encode` has them; the tags of its source may ask for a token before it."""
+        found = self.target.encode(targets, n_threads=n_threads, as_written=as_written)
+        if not self.source.languages:
+            return found
+        tags = (split_tags(source, self.source.tags)[0] for source in sources)
+        return [[*self.source.asked_ids(one), *ids] if ids else ids for one, ids in zip(tags, found, strict=True)]
 
 
 def train_tokenizer(

@@ -117,10 +117,13 @@ class Planner:
                 copy = as_one_line(text if own_tags else lines[n]).strip() if normalize(text) else ""
                 work.append(PlannedLine(text, [], too_long=False, copy=copy, tags=tags))
                 continue
-            parts, too_long = self._split(text, ids, self.max_source_length - len(tags))
+            own_ids = source.behind(tags, [])
+            parts, too_long = self._split(text, ids, self.max_source_length - len(own_ids))
+            first_ids = self.tokenizers.source.asked_ids(tags) if parts else ()
             segments = []
             for i, part in enumerate(parts):
-                prefix = (prefixes[n] if prefixes is not None and i == 0 else ()) or self.tokenizers.target.prefix_ids
+                given = (prefixes[n] if prefixes is not None and i == 0 else ()) or self.tokenizers.target.prefix_ids
+                prefix = (*first_ids, *given)
                 terms = self.terminology.find(part.text) if self.terminology else ()
                 tagged = source.behind(tags, part.ids)
                 segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, tuple(terms)))
@@ -144,8 +147,12 @@ class Planner:
 
         None for a blank line.
         """
-        first = (line.segments[0].ids if line.segments else None for line in self.plan(lines, copies=False))
-        return [None if ids is None else self.text.longest_translation(self.config, len(ids) + 1) - 1 for ids in first]
+        first = (line.segments[0] if line.segments else None for line in self.plan(lines, copies=False))
+        n_languages = 1 if self.tokenizers.source.languages else 0
+        return [
+            None if one is None else self.text.longest_translation(self.config, len(one.ids) + 1) - 1 - n_languages
+            for one in first
+        ]
 
     def _split(self, text: str, ids: list[int], longest: int) -> tuple[list[EncodedText], bool]:
         """The parts of a line that are translated separately, and whether something of it was over `longest` tokens."""

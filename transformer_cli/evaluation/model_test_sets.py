@@ -18,6 +18,7 @@ from transformer_cli.data.lines import shown
 from transformer_cli.data.named_sets import check_languages
 from transformer_cli.data.prepare import prepare, prepared_of
 from transformer_cli.data.tags import split_tags, with_tags
+from transformer_cli.decoding.directions import direction_tags
 from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, TfmError
 from transformer_cli.evaluation.held_out import HELD_OUT_FILE, read_held_out
@@ -61,10 +62,10 @@ def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: S
         raise ConfigError(f"--tag {' '.join(tags)}: not of {languages}, the direction of {flag}. Leave one of them out")
     if len(sides[1]) == 1 or tags:
         return named_test_sets(names, languages)
-    if len([tag for tag in model.tokenizers.source.tags if languages_named([tag], [target_lang])]) != 1:
+    if not (found := tags_of(model, own[0][0], target_lang)):
         raise ConfigError(f"{flag}: the model has several tags for {target_lang}, or none. Say which with --tag")
     tests = named_test_sets(names, languages)
-    return [replace(test, sources=tagged_for(test.sources, target_lang, model, test.name)) for test in tests]
+    return [replace(test, sources=tagged_for(test.sources, found, model, test.name)) for test in tests]
 
 
 def _corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:
@@ -101,7 +102,8 @@ def named_test_set(
     text = load_test(data, models, kept)
     sources = text.sources
     if data.target_lang != model.target_lang and not data.all_tags and not is_tagged:
-        sources = tagged_for(sources, data.target_lang, model, f"data={data.name}")
+        found = tags_of(model, data.source_lang, data.target_lang)
+        sources = tagged_for(sources, found, model, f"data={data.name}")
     return TestSet(f"{data.title}.test", sources, [text.targets], text.parts)
 
 
@@ -114,14 +116,21 @@ def check_model_tags(data: DataConfig, model: Scored) -> None:
         raise ConfigError(f"data={data.name}: its lines have the tag {unknown[0]}, but not the model ({has})")
 
 
-def tagged_for(sources: Sequence[str], target_lang: str, model: Scored, where: str) -> list[str]:
-    """The lines of a corpus of one language for a model of several: with its tag for that language."""
-    known = model.tokenizers.source.tags
-    tags = [tag for tag in known if languages_named([tag], [target_lang])]
-    if len(tags) != 1:
+def tags_of(model: Scored, source_lang: str, target_lang: str) -> Sequence[str]:
+    """The tags of a direction; none where several ask for its target language."""
+    if model.tokenizers.source.languages:
+        return direction_tags(model, source_lang, target_lang)
+    tags = [tag for tag in model.tokenizers.source.tags if languages_named([tag], [target_lang])]
+    return tags if len(tags) == 1 else ()
+
+
+def tagged_for(sources: Sequence[str], tags: Sequence[str], model: Scored, where: str) -> list[str]:
+    """The lines of a corpus of one direction for a model of several: with its tags for that."""
+    if not tags:
         return list(sources)
-    LOGGER.info("%s: its lines get the tag %s", where, tags[0])
-    return [with_tags(line, tags[0], known) for line in sources]
+    entry = " ".join(tags)
+    LOGGER.info("%s: its lines get the %s %s", where, "tag" if len(tags) == 1 else "tags", entry)
+    return [with_tags(line, entry, model.tokenizers.source.tags) for line in sources]
 
 
 def own_corpus(model: Scored, path: Path) -> DataConfig:

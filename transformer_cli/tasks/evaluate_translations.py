@@ -12,7 +12,6 @@ from tqdm import tqdm
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.shared import TORCH
-from transformer_cli.config.tags import tags_in
 from transformer_cli.config.tasks import BLEU
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.overlap import warn_of_overlap
@@ -20,6 +19,7 @@ from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import Opened
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
@@ -51,7 +51,7 @@ def evaluate(config: EvaluateConfig, opened: Opened, device: torch.device) -> No
     paths, models = opened.paths, opened.models
     if config.source is not None and config.reference is None:
         raise ConfigError("--reference: not given, but --source is. A score needs a text and its translation")
-    tags = tuple(tags_in(config.tag or ""))
+    tags = asked_tags(models[0], config.tag, config.source_lang, config.target_lang)
     tests = test_sets(config, models, paths[0], tags)
     of_model = tokenizer_in(models[0].data, paths[0])
 

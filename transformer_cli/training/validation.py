@@ -429,7 +429,9 @@ def encode_pairs(
     text: ParallelText, tokenizers: Tokenizers, *, max_length: int, truncate_source: bool = False
 ) -> EncodedCorpus:
     """The pairs as token ids with EOS, without those that are too long for training."""
-    sources, targets = encoded_lines(tokenizers.source, text.sources), encoded_lines(tokenizers.target, text.targets)
+    encoded = tokenizers.encode_targets(text.sources, text.targets, as_written=True)
+    targets = [[*ids, *tokenizers.target.end_ids] for ids in encoded]
+    sources = encoded_lines(tokenizers.source, text.sources)
     if truncate_source:
         n_end = len(tokenizers.source.end_ids)
         sources = [

@@ -48,12 +48,12 @@ class WordDropout:
 
 
 def spared_ids(tokenizers: Tokenizers, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The ids that are no words, of the source and of the target: BOS, EOS and tags, also the target language's.
+    """The ids that are no words, of the source and of the target: BOS, EOS and tags, also those of languages.
 
     They are two, as a tag of one of two vocabularies is a word of the other.
     """
     source, target = tokenizers.source, tokenizers.target
-    each = {source.bos_id, *source.end_ids, *source.tag_ids}, {target.bos_id, *target.prefix_ids}
+    each = {source.bos_id, *source.end_ids, *source.tag_ids}, {target.bos_id, *target.tag_ids}
     of_source, of_target = (to_device(torch.tensor(sorted(ids)), device) for ids in each)
     return of_source, of_target
 

@@ -212,7 +212,7 @@ def encode_segment(job: Job, tokenizers: Tokenizers, translator: Translator) -> 
     if not source:
         raise DataError(f"{job.where}: nothing that the model could read. Write words")
     if job.translation is not None:
-        (target,) = tokenizers.target.encode([job.translation])
+        (target,) = tokenizers.encode_targets([job.sentence], [job.translation])
         if not target:
             raise DataError(f"{job.where}: nothing of its translation that the model could read. Write words")
         return EncodedPair(source, target, finished=True, notes=["translation given"])

@@ -130,7 +130,9 @@ class Augmenter:
         n_kept = 0
         for row, source_ids, target_ids in zip(changed, sources, targets, strict=True):
             texts = source_ids[len(source.prefix_ids) :], target_ids[len(target.prefix_ids) :]
-            new = [*self._tags(sides[0][row]), *texts[0], *source.end_ids], [*target_ids, *target.end_ids]
+            stored = sides[0][row], sides[1][row]
+            first = stored[1][: target.n_tags(stored[1])]
+            new = self._around(stored[0], texts[0]), [*first, *texts[1], *target.end_ids]
             if all(texts) and max(map(len, new)) <= self.config.max_length and self._is_written(*new):
                 sides[0][row], sides[1][row] = new
             else:
@@ -147,8 +149,14 @@ class Augmenter:
     def _text(self, source_ids: _Ids, target_ids: _Ids) -> _Pair:
         source, target = self.tokenizers.source, self.tokenizers.target
         return source.decode(source_ids[source.n_tags(source_ids) :]), target.decode(
-            target_ids[len(target.prefix_ids) :]
+            target_ids[target.n_tags(target_ids) :]
         )
+
+    def _around(self, source_ids: _Ids, text_ids: _Ids) -> _Ids:
+        """The ids of a text with what is around the text of `source_ids`: tags, EOS, and a language behind that."""
+        source = self.tokenizers.source
+        end = source_ids[source_ids.index(source.eos_id) :] if source.language_last else source.end_ids
+        return [*self._tags(source_ids), *text_ids, *end]
 
     def _changed(self, index: int, stored: tuple[_Ids, _Ids], pair: _Pair, kinds: list[str], random: Random) -> _Pair:
         """`pair`, the text of the ids `stored` at `index`, after each of `kinds`, in their order."""

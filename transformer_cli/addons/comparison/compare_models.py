@@ -10,10 +10,11 @@ from transformer_cli.addons.comparison.results import System
 from transformer_cli.addons.comparison.runs import flat_text, read_curves
 from transformer_cli.addons.comparison.test_set import check_n_lines, settings_for, test_set_of
 from transformer_cli.config.compose import to_plain
-from transformer_cli.config.tags import languages_of, tags_in
+from transformer_cli.config.tags import languages_of
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
@@ -115,8 +116,10 @@ def _ask(config: CompareConfig, model: _Model, name: str, test: TestSet) -> Syst
 
 
 def tags_for(config: CompareConfig, model: _Model) -> tuple[str, ...]:
-    """The tags of --tag for a model that has tags; none for another, which would read them as text."""
-    return tuple(tags_in(config.tag or "")) if model.first.tokenizers.source.tags else ()
+    """The tags of --tag, --from and --to for a model that has tags; none for another, which would read them as text."""
+    if not model.first.tokenizers.source.tags:
+        return ()
+    return asked_tags(model.first, config.tag, config.source_lang, config.target_lang)
 
 
 def notes_on_tags(config: CompareConfig, model: _Model, test: TestSet) -> list[str]:

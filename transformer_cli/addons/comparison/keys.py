@@ -8,7 +8,7 @@ from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, OVERWRITE, PLUGINS, check_ranges, key
-from transformer_cli.config.shared import ENGINE, TAG, engine_names
+from transformer_cli.config.shared import ENGINE, FROM, TAG, TO, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -37,6 +37,8 @@ class CompareConfig:
         None, "Direction of `test_set`, as en-de; unset: that of the first model.", flag="--languages"
     )
     tag: str | None = key(None, TAG, flag="--tag")
+    source_lang: str | None = key(None, FROM, flag="--from")
+    target_lang: str | None = key(None, TO, flag="--to")
     metrics: list[str] = key(
         [*COMPARED],
         "Metrics to compare by: bleu, chrf, chrf++, ter, spbleu, or others with sentence-level scores.",

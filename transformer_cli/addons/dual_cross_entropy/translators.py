@@ -15,6 +15,8 @@ from transformer_cli.config.train import Device
 from transformer_cli.data.checks.profiles import Floats
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.readers.base import Pair
+from transformer_cli.data.tags import with_tags
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.inference.force_decode import force_decode
@@ -77,17 +79,18 @@ class _Opened:
             torch.set_num_threads(1)  # one of several processes that clean text, one for each core
         self._device = choose_device(Device.auto)
         [file] = read_models([path])
-        self._tokenizers = file.tokenizers
+        self._tokenizers, self._tags = file.tokenizers, " ".join(asked_tags(file, None, None, None))
         self._model = in_precision(file.build(self._device), DecodeConfig().precision, self._device)
         longest = file.data.get("max_length")
         self._most = (longest if isinstance(longest, int) and longest > 1 else _LONGEST) - 1
 
     def cross_entropies(self, pairs: Sequence[Pair]) -> Floats:
         """The cross-entropy of each target, of sides cut at the length that they had in training at most."""
-        sides = [
-            self._cut(tokenizer.encode([pair[side] for pair in pairs]))
-            for side, tokenizer in enumerate((self._tokenizers.source, self._tokenizers.target))
-        ]
+        known = self._tokenizers.source.tags
+        sources = [with_tags(source, self._tags, known) for source, _ in pairs]
+        targets = [target for _, target in pairs]
+        encoded = self._tokenizers.source.encode(sources), self._tokenizers.encode_targets(sources, targets)
+        sides = [self._cut(side) for side in encoded]
         scores = force_decode(
             self._model,
             list(zip(*sides, strict=True)),

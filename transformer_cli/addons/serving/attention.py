@@ -65,7 +65,9 @@ class AttentionPages:
 def _encode(file: ModelFile, step: Step, text: str, translation: str) -> tuple[list[int], list[int]]:
     """Ids of both sides, without BOS and EOS."""
     tokenizers = file.tokenizers
+    tags = step.tags
     (source,), (target,) = tokenizers.source.encode([text]), tokenizers.target.encode([translation])
+    target = [*tokenizers.source.asked_ids(tags), *target] if target else []
     limit = _MAX_TOKENS
     if file.config.positions is Positions.learned:
         limit = min(limit, file.config.max_positions - 1)
@@ -74,4 +76,4 @@ def _encode(file: ModelFile, step: Step, text: str, translation: str) -> tuple[l
             raise RequestError(
                 400, f"{name}: {len(ids)} tokens, and attention is shown of 1 to {limit}. Give one sentence"
             )
-    return tokenizers.source.behind(step.model.tags_for(step.target), source), target
+    return tokenizers.source.behind(tags, source), target

@@ -18,8 +18,10 @@ from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.shared import TORCH
-from transformer_cli.config.tags import language_of, languages_of
+from transformer_cli.config.tags import languages_of
+from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.batch_queue import BatchReport
+from transformer_cli.decoding.directions import direction_tags, listed_languages
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.opening import Opened, open_models, with_own_length_penalty
 from transformer_cli.decoding.results import TranslateOptions
@@ -35,6 +37,7 @@ from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.plugins import RAISED
 from transformer_cli.system import peak_memory
 
+MOST_PAIRS = 100  # that are listed; of more, the languages are
 KEPT_TRANSLATORS = 32  # for as many combinations of options
 OF_THE_ENGINE = keys_of_part(DecodeConfig, "engine")  # not of a request
 _Observe = Callable[["ServedModel", BatchReport], object]
@@ -109,14 +112,26 @@ class ServedModel:
         """Exports hold no model that could be force-decoded."""
         return self.shared.capabilities.attention or not self.is_export
 
-    def tags_for(self, target: str) -> tuple[str, ...]:
-        """The tag that asks for `target`; none where the model has one target language."""
-        if len(self.target_langs) == 1:
-            return ()
-        named = [tag for tag in self.tags if language_of([tag], self.target_lang) == target]
-        # Of <de> and <2de>, the first may name the language of the source.
-        asking = [tag for tag in named if "2" in tag or "to" in tag]
-        return tuple((asking or named)[:1])
+    @property
+    def tokenizers(self) -> Tokenizers:
+        return self.shared.tokenizers
+
+    @property
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Each source language with each target language."""
+        return ((s, t) for s in self.source_langs for t in self.target_langs if s != t)
+
+    @property
+    def is_of_many(self) -> bool:
+        """Whether its pairs are too many to be listed one by one."""
+        return len(self.source_langs) * len(self.target_langs) > MOST_PAIRS
+
+    def translates(self, source: str, target: str) -> bool:
+        return source != target and source in self.source_langs and target in self.target_langs
+
+    def tags_for(self, source: str, target: str) -> tuple[str, ...]:
+        """The tags that ask for the direction; none where the model has one target language, and needs none."""
+        return direction_tags(self, source, target)
 
     def translator(self, decode: DecodeConfig, options: TranslateOptions) -> SharedTranslator:
         """A translator that uses the engine if it supports the options, else torch.
@@ -159,7 +174,8 @@ class ServedModel:
         """Translate two sentences, so that the first request is not the slow one."""
         pieces = self.shared.tokenizers.source.pieces(range(len(self.shared.tokenizers.source)))
         words = [piece[1:] for piece in pieces if piece.startswith("\u2581") and piece[1:].isalpha()][:8]
-        translator = self.translator(self.config.decode, TranslateOptions(tags=self.tags_for(self.target_langs[0])))
+        tags = self.tags_for(*next(self.pairs, (self.source_langs[0], self.target_langs[0])))
+        translator = self.translator(self.config.decode, TranslateOptions(tags=tags))
         began = time.monotonic()
         text = translator.translate([f"{' '.join(words)}. {' '.join(words).capitalize()}."])[0].text
         self.first_seconds = time.monotonic() - began
@@ -181,10 +197,16 @@ def _name(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A model, and the language that it translates into on the way."""
+    """A model, and the languages that it translates from and into on the way."""
 
     model: ServedModel
+    source: str
     target: str
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags that ask for this direction."""
+        return self.model.tags_for(self.source, self.target)
 
 
 class ModelTable:
@@ -196,12 +218,14 @@ class ModelTable:
         self.models = [ServedModel(name, config, observe) for name in names]
         self.failed: dict[Path, FileState] = {}  # replaced by something that cannot be used
         self.n_reloads = self.n_reload_failures = 0
+        self._pairs = self._find_pairs()
+        self._pivots = {(source, target): pivot for source, target, pivot in self._pairs}
         self._check_pairs()
 
     def _check_pairs(self) -> None:
         owner: dict[tuple[str, str], ServedModel] = {}
         for model in self.models:
-            for pair in pairs_of(model):
+            for pair in model.pairs:
                 if pair in owner:
                     raise ConfigError(
                         f"--checkpoint {model.path}: translates {' → '.join(pair)}, as {owner[pair].path} does."
@@ -211,12 +235,25 @@ class ModelTable:
         if self.config.pivot is not None and not any(pivot for _, _, pivot in self.pairs()):
             raise ConfigError(
                 f"--pivot {self.config.pivot}: joins no two of these models"
-                f" ({', '.join(f'{s} → {t}' for s, t, _ in self.pairs())}). Leave it out, or choose another language"
+                f" ({self.shown_pairs()}). Leave it out, or choose another language"
             )
 
     def pairs(self) -> list[tuple[str, str, str | None]]:
-        """Source, target, and the language between; each pair once, those of a model first."""
-        direct = [pair for model in self.models for pair in pairs_of(model)]
+        """Source, target, and the language between; each pair once, those of a model first.
+
+        They stay: a model that is read again has to have the same languages.
+        """
+        return self._pairs
+
+    def shown_pairs(self) -> str:
+        """The pairs; of many, the languages."""
+        if len(self._pairs) <= MOST_PAIRS:
+            return ", ".join(f"{source} → {target}" for source, target, _ in self._pairs)
+        sides = dict.fromkeys(s for s, _, _ in self._pairs), dict.fromkeys(t for _, t, _ in self._pairs)
+        return " → ".join(listed_languages(list(side)) for side in sides)
+
+    def _find_pairs(self) -> list[tuple[str, str, str | None]]:
+        direct = list(dict.fromkeys(pair for model in self.models for pair in model.pairs))
         through = [
             (source, target)
             for source, middle in direct
@@ -234,20 +271,23 @@ class ModelTable:
 
     def route(self, source: str | None, target: str | None) -> list[Step]:
         """The models from `source` to `target`; None is any, if there is one only. Raises RequestError 400."""
-        found = [(s, t, pivot) for s, t, pivot in self.pairs() if source in (None, s) and target in (None, t)]
+        if source is not None and target is not None:
+            pair = (source, target)
+            found = [(*pair, self._pivots[pair])] if pair in self._pivots else []
+        else:
+            found = [(s, t, pivot) for s, t, pivot in self._pairs if source in (None, s) and target in (None, t)]
         if len(found) > 1:  # a model of its own is better than two
             found = [one for one in found if one[2] is None] or found
         if len(found) != 1:
             asked = f"{source or 'any language'} → {target or 'any language'}"
-            known = ", ".join(f"{s} → {t}" for s, t, _ in self.pairs())
             what = "several models" if found else "no model"
-            raise RequestError(400, f"{asked}: {what}. Choose one of {known}")
+            raise RequestError(400, f"{asked}: {what}. Choose one of {self.shown_pairs()}")
         source, target, pivot = found[0]
         legs = [(source, target)] if pivot is None else [(source, pivot), (pivot, target)]
-        return [Step(self._model_of(*leg), leg[1]) for leg in legs]
+        return [Step(self.model_of(*leg), *leg) for leg in legs]
 
-    def _model_of(self, source: str, target: str) -> ServedModel:
-        return next(model for model in self.models if (source, target) in pairs_of(model))
+    def model_of(self, source: str, target: str) -> ServedModel:
+        return next(model for model in self.models if model.translates(source, target))
 
     def reload_replaced(self) -> list[ServedModel]:
         """Open what was replaced; what cannot be used is named once, and the model in memory goes on."""
@@ -280,10 +320,6 @@ class ModelTable:
             self.n_reloads += 1
             reloaded.append(new)
         return reloaded
-
-
-def pairs_of(model: ServedModel) -> list[tuple[str, str]]:
-    return [(s, t) for s in model.source_langs for t in model.target_langs if s != t]
 
 
 def decode_keys() -> Iterator[str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.data.lines import shown
+from transformer_cli.decoding.directions import direction_of
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 
@@ -27,11 +28,11 @@ def run(config: ServeConfig) -> None:
     server = Server(config, Service(config, table, metrics.results), metrics)
     server.service.warm_up()
     for model in table.models:
-        LOGGER.info("%s → %s with %s, engine=%s", model.source_lang, model.target_lang, shown(model.path), model.engine)
+        LOGGER.info("%s with %s, engine=%s", direction_of(model), shown(model.path), model.engine)
     if config.check:
         rows = [
             (
-                f"{model.source_lang} → {model.target_lang}",
+                direction_of(model),
                 shown(model.path),
                 model.engine,
                 model.sha256[:12],

@@ -434,7 +434,7 @@ def _tags(lines: Sequence[str], step: Step, asked: Sequence[str]) -> tuple[str, 
 
     A line that begins with tags of its own keeps these alone.
     """
-    model, of_target = step.model, step.model.tags_for(step.target)
+    model, of_target = step.model, step.tags
     if not of_target:
         return tuple(asked)
     own = {tuple(tags) for tags in (split_tags(line, model.tags)[0] for line in lines) if tags}

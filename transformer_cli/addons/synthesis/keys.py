@@ -9,7 +9,7 @@ from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, check_ranges, key
 from transformer_cli.config.shard import Shard
-from transformer_cli.config.shared import ENGINE, TAG, engine_names
+from transformer_cli.config.shared import ENGINE, FROM, TAG, TO, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import did_you_mean
@@ -98,6 +98,8 @@ class AugmentConfig:
         1000, "Lines of a block, after each of which the work can be resumed.", low=1, high=1_000_000
     )
     tag: str | None = key(None, TAG, flag="--tag")
+    source_lang: str | None = key(None, FROM, flag="--from")
+    target_lang: str | None = key(None, TO, flag="--to")
     strict: bool = key(False, "Stop at a line that is not UTF-8, instead of dropping it.", flag="--strict")
     engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)

@@ -27,12 +27,13 @@ from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.overrides import as_list
 from transformer_cli.config.shard import Shard
-from transformer_cli.config.tags import language_of, languages_of, tags_in
+from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import shown
 from transformer_cli.data.readers.base import Pair
 from transformer_cli.data.tags import split_tags
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import Opened, open_models, with_own_length_penalty
 from transformer_cli.decoding.plan import listed_tags
 from transformer_cli.decoding.results import TranslateOptions
@@ -93,7 +94,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[CorpusReport,
     """The corpus of a shard, or what is there already if it was made in the same way; and whether it is new."""
     source = input_of(config, shard)
     is_reverse = config.method == AugmentMethod.back_translate.value
-    options = TranslateOptions(tags=tuple(tags_in(config.tag or "")), warns=False)
+    options = TranslateOptions(warns=False)
     opened = open_models(
         config.checkpoint,
         runs=config.runs,
@@ -103,6 +104,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[CorpusReport,
     )
     decode = with_own_length_penalty(config.decode, [model.length_penalty for model in opened.models])
     config, model = replace(config, decode=decode), opened.models[0]
+    options = replace(options, tags=asked_tags(model, config.tag, config.source_lang, config.target_lang))
     of_model = model.source_lang, language_of(options.tags, model.target_lang)
     if not of_model[1]:
         tags = listed_tags(model.tokenizers.source.tags)
@@ -302,7 +304,7 @@ def forward_scores(config: AugmentConfig, languages: Pair) -> LogProbs | None:
 
     def scores(pairs: Sequence[Pair]) -> list[float]:
         sources = tokenizers.source.encode([source for source, _ in pairs])
-        targets = tokenizers.target.encode([target for _, target in pairs])
+        targets = tokenizers.encode_targets([source for source, _ in pairs], [target for _, target in pairs])
         fits = [max(map(len, ids)) <= longest for ids in zip(sources, targets, strict=True)]
         scored = score_translations(model, files, config.decode, device, list(compress(pairs, fits)))
         per_token = (one.log_prob / len(one.pieces) for one in scored)

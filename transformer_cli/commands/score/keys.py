@@ -6,7 +6,7 @@ from typing import Any
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import CHECKPOINTS, DEVICE, PLUGINS, RUNS, STRICT, key
-from transformer_cli.config.shared import TAG
+from transformer_cli.config.shared import FROM, TAG, TO
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -30,6 +30,8 @@ class ScoreConfig:
         flag="--translation",
     )
     tag: str | None = key(None, TAG, flag="--tag")
+    source_lang: str | None = key(None, FROM, flag="--from")
+    target_lang: str | None = key(None, TO, flag="--to")
     json: bool = key(False, "Print a JSON object for each line, with the score of each token.", flag="--json")
     strict: bool = key(False, STRICT, flag="--strict")
     device: Device = key(Device.auto, DEVICE, flag="--device")

@@ -14,10 +14,10 @@ from pathlib import Path
 from tqdm import tqdm
 
 from transformer_cli.commands.score.keys import ScoreConfig
-from transformer_cli.config.tags import tags_in
 from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.data.lines import TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import with_own_length_penalty
 from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
@@ -61,7 +61,7 @@ def run(config: ScoreConfig) -> None:
     is_single, is_text = len(models) == 1, not task.has_source
     built: AnyTokenModel = models[0].build_as(TokenModel, device) if is_single else build_all(models, device)
     model = in_precision(built, precision, device)
-    tags = tags_in(config.tag or "")
+    tags = asked_tags(models[0], config.tag, config.source_lang, config.target_lang)
     check_given_tags(tags, models[0].tokenizers.source.tags)
     score = partial(score_translations, model, models, config.decode, device, tags=tags)
     scorer = PairScorer(score, config, unit="line" if is_text else "pair", is_text=is_text)

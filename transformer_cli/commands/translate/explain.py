@@ -60,8 +60,8 @@ class Explainer:
         engine, tokenizers = self.translator.engine, self.translator.tokenizers
         assert isinstance(engine, TorchEngine), "another engine records no steps"
         entry = " ".join(self.translator.options.tags)
-        (source,) = tokenizers.source.encode([with_tags(line.text, entry, tokenizers.source.tags)])
-        (target,) = tokenizers.target.encode([reference])
+        tagged = with_tags(line.text, entry, tokenizers.source.tags)
+        (source,), (target,) = tokenizers.source.encode([tagged]), tokenizers.encode_targets([tagged], [reference])
         check_length(engine, source, target, f"line {line.number}")
         return explain_reference(engine, source, target, n_likeliest=self.n_likeliest, smoothing=self.smoothing)
 

@@ -8,7 +8,7 @@ from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS, LINES
 from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.fields import CHECKPOINTS, DEVICE, OVERWRITE, PLUGINS, RUNS, SEED, STRICT, check_ranges, key
-from transformer_cli.config.shared import ENGINE, TAG, OutputFormat, engine_names
+from transformer_cli.config.shared import ENGINE, FROM, TAG, TO, OutputFormat, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -51,6 +51,8 @@ class TranslateConfig:
         None, "File of target prefixes: the translation of line n begins with its line n.", path=True, flag="--prefix"
     )
     tag: str | None = key(None, TAG, flag="--tag")
+    source_lang: str | None = key(None, FROM, flag="--from")
+    target_lang: str | None = key(None, TO, flag="--to")
     terms: str | None = key(
         None,
         "Terminology file: source phrase, tab, the phrase that its translation must contain.",

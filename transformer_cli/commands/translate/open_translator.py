@@ -8,7 +8,7 @@ import torch
 from transformer_cli.commands.translate.formats import LINES
 from transformer_cli.commands.translate.keys import OnIssue, TranslateConfig
 from transformer_cli.config.shared import AUTO_ENGINE, TORCH
-from transformer_cli.config.tags import tags_in
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.records import quality_flags
 from transformer_cli.decoding.results import Translated, TranslateOptions
@@ -32,10 +32,11 @@ def open_translator(
         alignments=config.alignments is not None,
         token_scores=config.token_scores,
         n_likeliest=config.likeliest if config.explain else 0,
-        tags=tuple(tags_in(config.tag or "")),
     )
     engine = AUTO_ENGINE if is_typed and config.engine is None else config.engine
     opened = open_models(config.checkpoint, runs=config.runs, engine=engine, decode=config.decode, options=options)
+    tags = asked_tags(opened.models[0], config.tag, config.source_lang, config.target_lang)
+    options = replace(options, tags=tags)
     if config.format != LINES:
         options = replace(options, alignments=not any(isinstance(model, Exported) for model in opened.models))
     if engine == AUTO_ENGINE and opened.engine != TORCH:

@@ -10,13 +10,13 @@ from starlette.routing import Route
 from transformer_cli.addons.serving.detection import Detected
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import language_code, string_of, strings_of
-from transformer_cli.addons.serving.models import ServedModel, Step, decode_keys
+from transformer_cli.addons.serving.models import ModelTable, ServedModel, Step, decode_keys
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions, TextResult, TranslationResponse
 from transformer_cli.config.tags import tags_in
 from transformer_cli.decoding.results import Candidate
 from transformer_cli.errors import quoted
-from transformer_cli.languages import language_name
+from transformer_cli.languages import language_name, names_of
 
 _SWITCHES = ("alignments", "token_scores", "retry", "placeholders")
 
@@ -34,25 +34,14 @@ def routes(server: Server) -> list[Route]:
         table, limits = server.service.table, server.config.limits
         return JSONResponse(
             {
-                "models": [
-                    {
-                        **described(step.model),
-                        "source": source,
-                        "target": target,
-                        "source_name": language_name(source) or source,
-                        "target_name": language_name(target) or target,
-                        "pivot": pivot,
-                    }
-                    for source, target, pivot in table.pairs()
-                    for step in table.route(source, target)[:1]
-                ],
+                "models": [*_of_many(table), *_pairs(table)],
                 "limits": {
                     "max_characters": limits.characters,
                     "max_texts": limits.texts,
                     "beam_size": limits.beam_size,
                 },
                 "needs_key": server.config.api_keys is not None,
-                "can_detect": len({source for source, _, _ in table.pairs()}) > 1,
+                "can_detect": server.service.must_detect(None),
             }
         )
 
@@ -136,6 +125,32 @@ def _alternative(candidate: Candidate) -> dict[str, Any]:
     return {"text": candidate.text, "score": round(candidate.score, 4)}
 
 
+def _of_many(table: ModelTable) -> list[dict[str, Any]]:
+    """The models between many languages, with lists of these in place of their pairs."""
+    return [
+        {
+            **described(model),
+            "pivot": None,
+            "sources": names_of(model.source_langs),
+            "targets": names_of(model.target_langs),
+        }
+        for model in table.models
+        if model.is_of_many
+    ]
+
+
+def _pairs(table: ModelTable) -> list[dict[str, Any]]:
+    """The other pairs, each with the (first) model that translates it."""
+    found = []
+    for source, target, pivot in table.pairs():
+        first = table.model_of(source, target if pivot is None else pivot)
+        if first.is_of_many and pivot is None:
+            continue
+        names = {"source_name": language_name(source) or source, "target_name": language_name(target) or target}
+        found.append({**described(first), "source": source, "target": target, **names, "pivot": pivot})
+    return found
+
+
 def described(model: ServedModel) -> dict[str, Any]:
     return {
         "name": model.name,
@@ -143,5 +158,5 @@ def described(model: ServedModel) -> dict[str, Any]:
         "source": model.source_lang,
         "target": model.target_lang,
         "engine": model.engine,
-        "tags": list(model.tags),
+        "tags": [] if model.is_of_many else list(model.tags),
     }

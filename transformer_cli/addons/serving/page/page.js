@@ -161,7 +161,7 @@ function hideProblem() {
 async function loadModels() {
   try {
     const answer = parse(await ask("api/models"));
-    Object.assign(state, { models: answer.models, limits: answer.limits ?? {}, canDetect: answer.can_detect });
+    Object.assign(state, { models: answer.models.flatMap(pairsOf), limits: answer.limits ?? {}, canDetect: answer.can_detect });
     byId("key-form").hidden = !answer.needs_key || recall("sessionStorage", "key") !== null;
   } catch (error) {
     showProblem(error.message);
@@ -171,6 +171,14 @@ async function loadModels() {
   fillSources(source);
   fillTargets(target);
   languagesChanged();
+}
+
+// A model between many languages lists these, and not each pair.
+function pairsOf({ sources, targets, ...model }) {
+  if (!sources) return [model];
+  const pairs = Object.entries(sources).flatMap(([source, source_name]) =>
+    Object.entries(targets).map(([target, target_name]) => ({ ...model, source, target, source_name, target_name })));
+  return pairs.filter((pair) => pair.source !== pair.target);
 }
 
 function fill(select, options, wanted) {
