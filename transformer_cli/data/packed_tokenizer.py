@@ -42,8 +42,8 @@ class PackedTokenizer:
     `normalizes` text is normalised as for our own tokenizers, else only the segmenter does it. With `respaced`
     pieces are divided again at white space of any kind, as in fairseq. `moses` is a language whose text is tokenized
     before, and detokenized after, by sacremoses. `languages` are the pieces that name one: a source begins with that of
-    its language, or with `language_last` ends with EOS and this, and a translation begins with that of its own. Which
-    they are, tags say (`Tokenizer`).
+    its language, and a translation with that of its own. Which they are, tags say (`Tokenizer`). With `language_last`
+    a source ends with EOS and its language, also where this is the `prefix`.
     """
 
     segmenter: Segmenter
@@ -86,8 +86,9 @@ class PackedTokenizer:
     def to_bytes(self) -> bytes:
         header = asdict(self) | {"segmenter": self.segmenter.name}
         del header["model"]
-        if not self.languages:  # as before there were any: the bytes are what a vocabulary is known by
-            del header["languages"], header["language_last"]
+        for name in ("languages", "language_last"):
+            if not header[name]:  # as before there were any: the bytes are what a vocabulary is known by
+                del header[name]
         text = json.dumps(header, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
         return MAGIC + len(text).to_bytes(8, "little") + text + self.model
 
@@ -164,12 +165,17 @@ class PackedTokenizer:
         texts = [text] if isinstance(text, str) else text
         split = [self._split(line) for line in texts]
         found = [
-            [self.ids.get(piece, self.unk) for piece in (*self.prefix, *tags, *pieces)] if tags or pieces else []
+            [self.ids.get(piece, self.unk) for piece in self._whole_line(tags, pieces)] if tags or pieces else []
             for (tags, _), pieces in zip(
                 split, self._segment([rest for _, rest in split], num_threads, sample), strict=True
             )
         ]
         return found[0] if isinstance(text, str) else found
+
+    def _whole_line(self, tags: list[str], pieces: list[str]) -> list[str]:
+        if self.language_last and self.prefix:
+            return [*tags, *pieces, self.pieces[self.eos], *self.prefix]
+        return [*self.prefix, *tags, *pieces]
 
     def decode(self, ids: Any) -> Any:
         """The text of a list of ids, or of each list of a list of them."""

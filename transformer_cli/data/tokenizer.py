@@ -120,15 +120,20 @@ class Tokenizer:
             ids = [self._model.encode(text) for text in texts]  # a list starts a thread, even with num_threads=1
         else:
             ids = self._model.encode(texts, num_threads=n_threads)
-        has_more = self.language_last
+        has_more = self.language_last and self.languages
         return [self.behind(tags, one) if tags or has_more else one for (tags, _), one in zip(split, ids, strict=True)]
 
     def behind(self, tags: Sequence[str], ids: Sequence[int]) -> list[int]:
         """The ids of a text with those of its tags; one that asks for a language is in the translation instead."""
         n, of_tags = len(self.prefix_ids), [self._tags[tag] for tag in tags if tag not in self._asking]
-        if self.language_last:
+        if self.language_last and self.languages:
             return [*ids, self.eos_id, *of_tags] if ids or of_tags else []
         return [*ids[:n], *of_tags, *ids[n:]]
+
+    def text_ids(self, ids: Sequence[int]) -> list[int]:
+        """The ids of a line without tags, without what every line has around its text."""
+        n = len(self.prefix_ids)
+        return list(ids[: -1 - n] if self.language_last and n else ids[n:])
 
     def asked_ids(self, tags: Sequence[str]) -> tuple[int, ...]:
         """The token of the language that tags ask for, with which the translation begins.
@@ -202,7 +207,7 @@ class Tokenizer:
             if self.packed is None:
                 drawn.append(self._model.piece_to_id(cut(text)))
             else:
-                drawn.append(self._model.encode(text, sample=cut)[len(self.prefix_ids) :])
+                drawn.append(self.text_ids(self._model.encode(text, sample=cut)))
         # Text that does not survive decoding, as a literal ▁ of SentencePiece's own, keeps its pieces, too.
         resampled: list[str] = self._model.decode(drawn)
         return [
@@ -278,6 +283,17 @@ class Tokenizers:
     @property
     def joint(self) -> bool:
         return self.source.sha256 == self.target.sha256
+
+    def in_direction(self, source: str, target: str) -> "Tokenizers":
+        """Tokenizers of one direction: their tokens of languages are put there without tags."""
+        packed = self.source.packed
+        assert packed is not None, "of a tokenizer with languages"
+        pieces = {code: packed.pieces[i] for code, i in self.source.languages.items()}
+        hidden = [*packed.hidden, *packed.languages]
+        plain = replace(packed, languages=(), hidden=hidden)
+        of_source = replace(plain, prefix=[pieces[source]])
+        of_target = replace(plain, prefix=[pieces[target]], language_last=False)
+        return Tokenizers(Tokenizer(of_source.to_bytes()), Tokenizer(of_target.to_bytes()))
 
     def first_ids(self, tags: Sequence[str]) -> tuple[int, ...]:
         """What the translation of a line with these tags begins with: a token of its language, of some models."""

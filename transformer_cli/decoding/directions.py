@@ -71,8 +71,8 @@ def language_among(asked: str, declared: Sequence[str], every: Sequence[str], *,
     if found:
         raise ConfigError(f"{flag} {quoted(asked)[1:-1]}: the model has {' and '.join(found)}. Name one of them")
     raise ConfigError(
-        f"{flag} {quoted(asked)[1:-1]}: not a language of the model{did_you_mean(asked, known)}. Choose from"
-        f" {listed_languages(known)}"
+        f"{flag} {quoted(asked)[1:-1]}: not a language of the model{did_you_mean(asked, known)}"
+        f" (languages: {listed_languages(known)})"
     )
 
 

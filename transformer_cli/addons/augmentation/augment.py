@@ -129,7 +129,7 @@ class Augmenter:
         targets = target.encode([text[1] for text in changed.values()], as_written=True)
         n_kept = 0
         for row, source_ids, target_ids in zip(changed, sources, targets, strict=True):
-            texts = source_ids[len(source.prefix_ids) :], target_ids[len(target.prefix_ids) :]
+            texts = source.text_ids(source_ids), target.text_ids(target_ids)
             stored = sides[0][row], sides[1][row]
             first = stored[1][: target.n_tags(stored[1])]
             new = self._around(stored[0], texts[0]), [*first, *texts[1], *target.end_ids]

@@ -21,10 +21,12 @@ from transformer_cli.addons.interop.verify import (
     Ids,
     Program,
     VerifyResult,
+    first_ids,
     in_parts,
     is_same,
     log_probs,
     search,
+    translations,
 )
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
@@ -47,6 +49,7 @@ class Answers:
 
     lines: Sequence[str]
     sources: Sequence[Ids]  # as we cut the lines; both programs translate these
+    begun: Sequence[Ids]  # what their translations begin with
     max_tokens: int
     greedy: Sequence[Ids]
     beam: Sequence[Ids]
@@ -99,15 +102,16 @@ def ask(
     sources = [ids for _, ids in chosen]
     max_tokens = max(map(len, sources)) + 1 + EXTRA
     program = load()
+    begun = [first_ids(tokenizers, line) for line, _ in chosen]
     greedy, beam = (
-        in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), sources)
-        for beam_size in (1, BEAM)
+        translations(program, sources, begun, beam_size=beam_size, max_tokens=max_tokens) for beam_size in (1, BEAM)
     )
     has_texts = hasattr(program, "encode") and hasattr(program, "decode")
     texts = cast(Texts, program) if has_texts else None
     return Answers(
         lines=[line for line, _ in chosen],
         sources=sources,
+        begun=begun,
         max_tokens=max_tokens,
         greedy=greedy,
         beam=beam,
@@ -126,7 +130,7 @@ def compare_answers(model: ModelFile, answers: Answers) -> ImportComparison:
         return log_probs(transformer, sources, targets, model.tokenizers)
 
     greedy, beam = (
-        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources)
+        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources, answers.begun)
         for beam_size in (1, BEAM)
     )
     ours: list[list[float]] = in_parts(read, sources, answers.beam)

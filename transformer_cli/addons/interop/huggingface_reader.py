@@ -528,7 +528,6 @@ class Original:
     def __init__(self, folder: Path, architecture: Architecture, values: Mapping[str, Any], text: TextFiles) -> None:
         library: Any = imported("transformers", needs="the comparison with the original")
         place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True}
-        prefix = text.tokenizers.target.prefix_ids
         # Only the options that were checked: others could name kernels to download, or code.
         config = getattr(library, architecture.config)(**values)
         with quiet():
@@ -538,6 +537,7 @@ class Original:
             self.tokenizer = self.open_tokenizer(library, place, text)
         self.model.eval()
         self.start, self.pad, self.eos = (values[f"{name}_token_id"] for name in ("decoder_start", "pad", "eos"))
+        self.ends = text.tokenizers.source.end_ids
         self.suppressed = sorted({self.pad, self.start, self.tokenizer.unk_token_id} - {self.eos})
         self.model.generation_config = library.GenerationConfig(
             decoder_start_token_id=self.start,
@@ -545,19 +545,21 @@ class Original:
             eos_token_id=self.eos,
             early_stopping=False,
             suppress_tokens=self.suppressed,
-            forced_bos_token_id=prefix[0] if prefix else None,
         )
 
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
         return library.MarianTokenizer.from_pretrained(**place)
 
     @torch.inference_mode()
-    def translate(self, sources: Sequence[Ids], *, beam_size: int, max_tokens: int) -> list[list[int]]:
+    def translate(
+        self, sources: Sequence[Ids], begun: Sequence[Ids] = (), *, beam_size: int, max_tokens: int
+    ) -> list[list[int]]:
         source_BS, mask_BS = self.padded(sources)
         with quiet():
             found_BT = self.model.generate(
                 input_ids=source_BS,
                 attention_mask=mask_BS,
+                decoder_input_ids=torch.tensor([[self.start, *ids] for ids in begun]) if begun else None,
                 num_beams=beam_size,
                 max_length=max_tokens + 1,
                 length_penalty=0.0,
@@ -575,8 +577,8 @@ class Original:
         ]
 
     def padded(self, sources: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-        source_BS = padded_ids([[*ids, self.eos] for ids in sources], self.pad)
-        return source_BS, padded_ids([[1] * (len(ids) + 1) for ids in sources], 0)
+        source_BS = padded_ids([[*ids, *self.ends] for ids in sources], self.pad)
+        return source_BS, padded_ids([[1] * (len(ids) + len(self.ends)) for ids in sources], 0)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [ids[:-1] for ids in self.tokenizer(list(lines)).input_ids]

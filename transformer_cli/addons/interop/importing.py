@@ -11,7 +11,7 @@ from pathlib import Path
 from transformer_cli.addons.interop.comparison import ImportComparison, ask, compare_answers
 from transformer_cli.addons.interop.foreign import Imported, ReadOptions
 from transformer_cli.addons.interop.registries import IMPORTERS
-from transformer_cli.addons.interop.verify import made_up
+from transformer_cli.addons.interop.verify import in_all_languages, made_up
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
 from transformer_cli.models.file import ModelFile, map_model, write_lazily
@@ -78,6 +78,7 @@ def import_model(
     if compares:
         source = imported.tokenizers.source
         chosen = plain(made_up(source), source.tags)[:n_made_up] if lines is None else lines
+        chosen = in_all_languages(chosen, source)
         answers = ask(imported.program, imported.tokenizers, chosen, max_positions=imported.max_positions)
     model = ModelFile(
         imported.config,

@@ -1,13 +1,19 @@
-"""Reads M2M-100 from directories of Hugging Face transformers: one model, and a pair of its hundred languages.
+"""Reads M2M-100 and NLLB-200 from directories of Hugging Face transformers: one architecture, two tokenizers.
 
-Pre-LN with the sinusoids of tensor2tensor from position 2. A source begins with the token of its language, `__en__`.
-The decoder starts with `</s>`, and the first token that it writes is that of the target language.
+Pre-LN with the sinusoids of tensor2tensor from position 2. The decoder starts with `</s>`, and the first token that it
+writes is that of the target language. A source begins with the token of its own, `__en__` of M2M-100 or `eng_Latn` of
+NLLB, whose older convention has it at the end, behind `</s>`.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import sentencepiece
 
 from transformer_cli.addons.interop.foreign import ReadOptions
 from transformer_cli.addons.interop.huggingface_files import (
@@ -15,6 +21,7 @@ from transformer_cli.addons.interop.huggingface_files import (
     bytes_of,
     json_of,
     refuse_file,
+    text_of_token,
     vocab_pieces,
 )
 from transformer_cli.addons.interop.huggingface_reader import (
@@ -25,9 +32,12 @@ from transformer_cli.addons.interop.huggingface_reader import (
     optional_json,
 )
 from transformer_cli.config.model import Norm, Positions
+from transformer_cli.config.tags import LANGUAGES_JOIN
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
+from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.errors import CheckpointError, quoted
+from transformer_cli.decoding.directions import language_among
+from transformer_cli.errors import CheckpointError, ConfigError, quoted
 
 DEFAULTS = {
     name: value for name, value in MARIAN_DEFAULTS.items() if not name.startswith(("decoder_vocab", "share"))
@@ -40,75 +50,202 @@ DEFAULTS = {
     "pad_token_id": 1,
     "eos_token_id": 2,
 }
-# Languages in the order of their ids, which follow those of vocab.json; the files do not hold it.
+# Languages in the order of their ids, which follow those of the pieces; some folders do not hold it.
 LANGUAGES = {
     "m2m100": "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he hi hr"
     " ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no ns oc or pa pl ps"
     " pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu",
     "wmt21": "en ha is ja cs ru zh de",
 }
-PIECES, VOCABULARY = "sentencepiece.bpe.model", "vocab.json"
+NLLB_LANGUAGES = (
+    "ace_Arab ace_Latn acm_Arab acq_Arab aeb_Arab afr_Latn ajp_Arab aka_Latn amh_Ethi apc_Arab arb_Arab ars_Arab"
+    " ary_Arab arz_Arab asm_Beng ast_Latn awa_Deva ayr_Latn azb_Arab azj_Latn bak_Cyrl bam_Latn ban_Latn bel_Cyrl"
+    " bem_Latn ben_Beng bho_Deva bjn_Arab bjn_Latn bod_Tibt bos_Latn bug_Latn bul_Cyrl cat_Latn ceb_Latn ces_Latn"
+    " cjk_Latn ckb_Arab crh_Latn cym_Latn dan_Latn deu_Latn dik_Latn dyu_Latn dzo_Tibt ell_Grek eng_Latn epo_Latn"
+    " est_Latn eus_Latn ewe_Latn fao_Latn pes_Arab fij_Latn fin_Latn fon_Latn fra_Latn fur_Latn fuv_Latn gla_Latn"
+    " gle_Latn glg_Latn grn_Latn guj_Gujr hat_Latn hau_Latn heb_Hebr hin_Deva hne_Deva hrv_Latn hun_Latn hye_Armn"
+    " ibo_Latn ilo_Latn ind_Latn isl_Latn ita_Latn jav_Latn jpn_Jpan kab_Latn kac_Latn kam_Latn kan_Knda kas_Arab"
+    " kas_Deva kat_Geor knc_Arab knc_Latn kaz_Cyrl kbp_Latn kea_Latn khm_Khmr kik_Latn kin_Latn kir_Cyrl kmb_Latn"
+    " kon_Latn kor_Hang kmr_Latn lao_Laoo lvs_Latn lij_Latn lim_Latn lin_Latn lit_Latn lmo_Latn ltg_Latn ltz_Latn"
+    " lua_Latn lug_Latn luo_Latn lus_Latn mag_Deva mai_Deva mal_Mlym mar_Deva min_Latn mkd_Cyrl plt_Latn mlt_Latn"
+    " mni_Beng khk_Cyrl mos_Latn mri_Latn zsm_Latn mya_Mymr nld_Latn nno_Latn nob_Latn npi_Deva nso_Latn nus_Latn"
+    " nya_Latn oci_Latn gaz_Latn ory_Orya pag_Latn pan_Guru pap_Latn pol_Latn por_Latn prs_Arab pbt_Arab quy_Latn"
+    " ron_Latn run_Latn rus_Cyrl sag_Latn san_Deva sat_Beng scn_Latn shn_Mymr sin_Sinh slk_Latn slv_Latn smo_Latn"
+    " sna_Latn snd_Arab som_Latn sot_Latn spa_Latn als_Latn srd_Latn srp_Cyrl ssw_Latn sun_Latn swe_Latn swh_Latn"
+    " szl_Latn tam_Taml tat_Cyrl tel_Telu tgk_Cyrl tgl_Latn tha_Thai tir_Ethi taq_Latn taq_Tfng tpi_Latn tsn_Latn"
+    " tso_Latn tuk_Latn tum_Latn tur_Latn twi_Latn tzm_Tfng uig_Arab ukr_Cyrl umb_Latn urd_Arab uzn_Latn vec_Latn"
+    " vie_Latn war_Latn wol_Latn xho_Latn ydd_Hebr yor_Latn yue_Hant zho_Hans zho_Hant zul_Latn"
+)
+PIECES, VOCABULARY, TOKENIZER, ADDED = "sentencepiece.bpe.model", "vocab.json", "tokenizer.json", "added_tokens.json"
+_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]  # of NLLB, where fairseq has them; the others are one behind SentencePiece's
+_MASK = "<mask>"
+_LANGUAGE = re.compile(r"__([a-z]{2,8}(?:_\w+)?)__|[a-z]{2,3}_[A-Z][a-z]{3}(?:_\w+)?")
+_MOST_UNUSED = 256  # rows of the model behind its last piece: they fill up to a round number
+
+
+@dataclass(frozen=True)
+class _Vocabulary:
+    """A piece for each row of the model, those of them that name languages, and how a source has its own."""
+
+    pieces: list[str]
+    languages: list[str]
+    special: list[str]  # others that no text is cut into
+    language_last: bool
 
 
 def _read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> TextFiles:
     settings = optional_json(folder / TOKENIZER_CONFIG)
-    if "Nllb" in str(settings.get("tokenizer_class")) or not (folder / VOCABULARY).exists():
-        refuse_file(folder, f"has no {VOCABULARY} as M2M-100 has; NLLB is not supported. Choose another model")
+    read = _m2m_vocabulary if (folder / VOCABULARY).exists() else _nllb_vocabulary
+    vocabulary = read(folder, settings, values["vocab_size"])
+    tokenizer = _tokenizer(folder, vocabulary, values)
+    every = list(tokenizer.languages)
+    sides = ((options.source_lang, "--source-lang"), (options.target_lang, "--target-lang"))
+    try:
+        chosen = [code and language_among(code, every, (), flag=flag) for code, flag in sides]
+    except ConfigError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    tokenizers = Tokenizers(tokenizer, tokenizer)
+    if chosen[0] and chosen[1]:
+        tokenizers = tokenizers.in_direction(chosen[0], chosen[1])
+    source, target = (code or LANGUAGES_JOIN.join(every) for code in chosen)
+    names = (VOCABULARY, PIECES, TOKENIZER_CONFIG, TOKENIZER, ADDED)
+    return TextFiles(tokenizers, source, target, [folder / name for name in names if (folder / name).is_file()])
+
+
+def _m2m_vocabulary(folder: Path, settings: Mapping[str, Any], size: int) -> _Vocabulary:
+    """The pieces of vocab.json, the tokens of the languages, and names for rows that no text has."""
     kind = settings.get("language_codes", "m2m100")
     if kind not in LANGUAGES:
         refuse_file(
             folder / TOKENIZER_CONFIG, f"language_codes={quoted(str(kind))[1:-1]}: unknown. Choose another model"
         )
-    codes = LANGUAGES[kind].split()
-    named = {"--source-lang": options.source_lang, "--target-lang": options.target_lang}
-    for flag, code in named.items():
-        if code not in codes:
-            what = "not given" if code is None else f"{code}: not one of the model's"
+    first = len(json_of(folder / VOCABULARY))
+    known = vocab_pieces(folder / VOCABULARY, max(first, size))[:first]
+    default = [language_token(code) for code in LANGUAGES[kind].split()]
+    return _with_added(folder, VOCABULARY, known, default, settings, size)
+
+
+def _nllb_vocabulary(folder: Path, settings: Mapping[str, Any], size: int) -> _Vocabulary:
+    """The pieces of SentencePiece with fairseq's four before them, and behind them languages and `<mask>`."""
+    try:
+        model = sentencepiece.SentencePieceProcessor(model_proto=bytes_of(folder / PIECES))
+        names = [model.id_to_piece(i) for i in range(len(model))]
+    except (RuntimeError, OSError, UnicodeDecodeError):
+        refuse_file(folder / PIECES, "not a SentencePiece model. Fetch it again")
+    if sorted(names[:3]) != sorted({*_FIRST} - {"<pad>"}):
+        refuse_file(folder / PIECES, f"begins with {', '.join(map(quoted, names[:3]))}, not as NLLB's. Fetch it again")
+    default = [*NLLB_LANGUAGES.split(), _MASK]
+    last = settings.get("legacy_behaviour", False)
+    if type(last) is not bool:
+        refuse_file(folder / TOKENIZER_CONFIG, f"legacy_behaviour={quoted(str(last))}: neither true nor false")
+    found = _with_added(folder, PIECES, [*_FIRST, *names[3:]], default, settings, size)
+    return replace(found, language_last=last)
+
+
+def _with_added(
+    folder: Path, name: str, known: list[str], default: list[str], settings: Mapping[str, Any], size: int
+) -> _Vocabulary:
+    """The vocabulary of `known` pieces, which the file `name` has, with those that stand behind them."""
+    file, n = folder / name, len(known)
+    added = _added_tokens(folder, settings)
+    _check_tokenizer_json(folder, name, known)
+    behind = {number: token for number, token in added.items() if number >= n}
+    for number, token in added.items():
+        if number < n and known[number] != token:
+            refuse_file(
+                file,
+                f"its piece {number} is {quoted(known[number])}, and {quoted(token)} among the added tokens: of two"
+                " revisions. Fetch the folder again",
+            )
+    if not behind:
+        behind = dict(enumerate(default, n))
+    if sorted(behind) != list(range(n, n + len(behind))):
+        gap = next(number for number in range(n, n + len(behind)) if number not in behind)
+        refuse_file(
+            file, f"has {n:,} pieces, and no added token has the id {gap:,}: of two revisions. Fetch the folder again"
+        )
+    total = n + len(behind)
+    if not total <= size <= total + _MOST_UNUSED:
+        refuse_file(
+            file,
+            f"{n:,} pieces and {len(behind)} added tokens, but the model has {size:,} rows: of another revision. Fetch"
+            " the folder again",
+        )
+    tokens = [behind[number] for number in range(n, total)]
+    languages = [token for token in tokens if _LANGUAGE.fullmatch(token)]
+    if not languages:
+        refuse_file(folder, "none of its added tokens names a language. Choose another model")
+    pieces = [*known, *tokens, *(f"<no piece {number}>" for number in range(total, size))]
+    special = [piece for piece in ("<s>", *tokens) if piece in pieces and piece not in languages]
+    return _Vocabulary(pieces, languages, special, language_last=False)
+
+
+def _added_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
+    """The tokens that the files of a folder add to the pieces of SentencePiece, by their ids."""
+    entries: list[tuple[Any, Any]] = []
+    if (folder / TOKENIZER).is_file():
+        found = json_of(folder / TOKENIZER).get("added_tokens")
+        for one in found if isinstance(found, list) else []:
+            if isinstance(one, dict):
+                entries.append((one.get("id"), one.get("content")))
+    decoder = settings.get("added_tokens_decoder")
+    if isinstance(decoder, dict):
+        entries += [(number, text_of_token(token)) for number, token in decoder.items()]
+    entries += [(number, token) for token, number in optional_json(folder / ADDED).items()]
+    added: dict[int, str] = {}
+    for number, token in entries:
+        if not re.fullmatch(r"[0-9]{1,9}", str(number)) or not isinstance(token, str):
+            refuse_file(
+                folder, f"the added token {quoted(str(token))} has the id {quoted(str(number))}. Fetch it again"
+            )
+        if added.setdefault(int(number), token) != token:
             refuse_file(
                 folder,
-                f"translates between many languages, and {flag} is {what}. Choose two of {' '.join(codes)}, with"
-                " `tfm import hf FOLDER --source-lang … --target-lang …`",
+                f"two files give the id {number} to {quoted(added[int(number)])} and {quoted(token)}: of two revisions."
+                " Fetch the folder again",
             )
-    pieces = all_pieces(folder, values, codes)
-    source, target = (side(folder, pieces, values, code) for code in (options.source_lang, options.target_lang))
-    files = [folder / VOCABULARY, folder / PIECES, folder / TOKENIZER_CONFIG]
-    assert options.source_lang is not None
-    assert options.target_lang is not None
-    found = [file for file in files if file.is_file()]
-    return TextFiles(Tokenizers(source, target), options.source_lang, options.target_lang, found)
+    return added
 
 
-def all_pieces(folder: Path, values: Mapping[str, Any], codes: list[str]) -> list[str]:
-    """The pieces of vocab.json, the tokens of the languages, and names for rows that no text has."""
-    first = len(json_of(folder / VOCABULARY))
-    if first + len(codes) > values["vocab_size"]:
-        rows = f"{first} pieces and {len(codes)} languages, but the model has {values['vocab_size']:,} rows"
-        refuse_file(folder / VOCABULARY, f"{rows}. Choose another model")
-    pieces = vocab_pieces(folder / VOCABULARY, values["vocab_size"])
-    tokens = [language_token(code) for code in codes]
-    return [*pieces[:first], *tokens, *pieces[first + len(tokens) :]]
+def _check_tokenizer_json(folder: Path, name: str, known: Sequence[str]) -> None:
+    """Raise CheckpointError if the pieces of tokenizer.json are not `known`, those of the file `name`."""
+    if not (folder / TOKENIZER).is_file():
+        return
+    model = json_of(folder / TOKENIZER).get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocabulary, list):  # of a unigram model, with scores
+        vocabulary = {entry[0]: n for n, entry in enumerate(vocabulary) if isinstance(entry, list) and entry}
+    theirs = vocabulary if isinstance(vocabulary, dict) else {}
+    if differing := next((piece for n, piece in enumerate(known) if theirs.get(piece) != n), None):
+        refuse_file(
+            folder / TOKENIZER,
+            f"has {len(theirs):,} pieces, and {name} {len(known):,}; {quoted(differing)} has another id in it: of two"
+            " revisions. Fetch the folder again",
+        )
 
 
-def language_token(code: str | None) -> str:
+def language_token(code: str) -> str:
     return f"__{code}__"
 
 
-def side(folder: Path, pieces: list[str], values: Mapping[str, Any], code: str | None) -> Tokenizer:
-    ids = {piece: number for number, piece in enumerate(pieces)}
+def _tokenizer(folder: Path, vocabulary: _Vocabulary, values: Mapping[str, Any]) -> Tokenizer:
+    file = folder / (VOCABULARY if (folder / VOCABULARY).exists() else PIECES)
+    ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
     for piece, name in (("<pad>", "pad_token_id"), ("</s>", "eos_token_id"), ("<unk>", "")):
         if piece not in ids or (name and ids[piece] != values[name]):
-            refuse_file(folder / VOCABULARY, f"has {piece} not where config.json has it. Choose another model")
+            refuse_file(file, f"has {piece} not where config.json has it. Choose another model")
     try:
         packed = PackedTokenizer(
             Segmenter.sentencepiece,
-            pieces,
+            vocabulary.pieces,
             pad=ids["<pad>"],
             unk=ids["<unk>"],
             bos=values["decoder_start_token_id"],
             eos=ids["</s>"],
             model=bytes_of(folder / PIECES),
-            prefix=[language_token(code)],
-            hidden=[piece for piece in pieces if re.fullmatch(r"__\w+__|<s>", piece)],
+            hidden=vocabulary.special,
+            languages=vocabulary.languages,
+            language_last=vocabulary.language_last,
         )
         return Tokenizer(packed.to_bytes())
     except ValueError as error:
@@ -118,8 +255,50 @@ def side(folder: Path, pieces: list[str], values: Mapping[str, Any], code: str |
 
 
 class OriginalM2M100(Original):
+    """The tokenizer is that of NLLB or of M2M-100, and reads each line as one of the language that its tags name."""
+
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
-        return library.M2M100Tokenizer.from_pretrained(**place, src_lang=text.source_lang, tgt_lang=text.target_lang)
+        self.ours, self.source_lang = text.tokenizers.source, text.source_lang
+        folder = Path(place["pretrained_model_name_or_path"])
+        if (folder / VOCABULARY).exists():
+            return library.M2M100Tokenizer.from_pretrained(**place)
+        if (folder / TOKENIZER).exists():
+            return library.NllbTokenizer.from_pretrained(**place)
+        # Without the ids of all tokens, that library gives other ones to languages than their models have.
+        with TemporaryDirectory() as copy:
+            (Path(copy) / PIECES).symlink_to((folder / PIECES).absolute())
+            settings = optional_json(folder / TOKENIZER_CONFIG) | nllb_tokens(self.ours)
+            (Path(copy) / TOKENIZER_CONFIG).write_text(json.dumps(settings), encoding="utf-8")
+            return library.NllbTokenizer.from_pretrained(**{**place, "pretrained_model_name_or_path": copy})
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        encoded = []
+        for tags, text in (split_tags(line, self.ours.tags) for line in lines):
+            self.tokenizer.src_lang = next((tag.strip("<>") for tag in tags[:1]), self.source_lang)
+            (ids,) = self.tokenizer([text]).input_ids
+            encoded.append(ids if self.ours.language_last else ids[:-1])
+        return encoded
+
+
+def nllb_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Settings of tokenizer_config.json: the ids of the tokens that are not SentencePiece's, and the languages."""
+    packed = tokenizer.packed
+    assert packed is not None
+    languages = language_pieces(packed)
+    own = dict.fromkeys([*_FIRST, *languages, *packed.hidden])
+    plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
+    return {
+        "added_tokens_decoder": {
+            str(packed.ids[piece]): {**plain, "content": piece, "lstrip": piece == _MASK}
+            for piece in sorted(own, key=packed.ids.__getitem__)
+        },
+        "additional_special_tokens": languages,
+    }
+
+
+def language_pieces(packed: PackedTokenizer) -> list[str]:
+    """The pieces that name languages; of a model of one direction, those that it had."""
+    return list(packed.languages) or [piece for piece in packed.hidden if _LANGUAGE.fullmatch(piece)]
 
 
 M2M100 = Architecture(

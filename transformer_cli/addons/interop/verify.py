@@ -8,6 +8,7 @@ All but the beam have to agree, except where rounding may decide.
 Shapes: B batch, S source, T target, V vocabulary.
 """
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.config.tags import source_tag, target_tag
 from transformer_cli.data.normalization import canonical
+from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import SEARCHES, Constraints, ControlIds, Hypothesis, SearchRequest
 from transformer_cli.errors import CheckpointError
@@ -45,7 +48,11 @@ class Program(Protocol):
     """Another program, with the exported model loaded."""
 
     def translate(self, sources: Sequence[Ids], *, beam_size: int, max_tokens: int) -> list[list[int]]:
-        """The best translation of each, no longer than `max_tokens`, EOS counted; nothing is gained by length."""
+        """The best translation of each, no longer than `max_tokens`, EOS counted; nothing is gained by length.
+
+        A program for models whose translations begin with a language takes these tokens, a sequence for each source,
+        as its second argument: see `translations`.
+        """
 
     def log_probs(self, sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         """The natural log-probability of each token of each target, EOS included."""
@@ -146,13 +153,13 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
     def read(sources: Sequence[Ids], targets: Sequence[Ids]) -> list[list[float]]:
         return log_probs(transformer, sources, targets, model.tokenizers)
 
+    begun = [first_ids(model.tokenizers, line) for line in texts]
     greedy, beam = (
-        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources)
+        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources, begun)
         for beam_size in (1, BEAM)
     )
     their_greedy, their_beam = (
-        in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), sources)
-        for beam_size in (1, BEAM)
+        translations(program, sources, begun, beam_size=beam_size, max_tokens=max_tokens) for beam_size in (1, BEAM)
     )
     clear = [i for i, h in enumerate(greedy) if not h.is_near_tie]
     text = TextComparison()
@@ -221,7 +228,33 @@ def in_parts(ask: Callable[..., list[_Answer]], *columns: Sequence[Any]) -> list
     return [answer for start in starts for answer in ask(*(column[start : start + TOGETHER] for column in columns))]
 
 
-def search(model: Transformer, sources: Sequence[Ids], *, tokenizers: Tokenizers, beam_size: int) -> list[Hypothesis]:
+def first_ids(tokenizers: Tokenizers, line: str) -> tuple[int, ...]:
+    """What the translation of a line begins with, by the tags of the line."""
+    return tokenizers.first_ids(split_tags(line, tokenizers.source.tags)[0])
+
+
+def in_all_languages(lines: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """The lines with tags of directions, in which each language comes in turn on both sides, if it needs these."""
+    codes = list(tokenizer.languages)
+    if not codes:
+        return list(lines)
+    step = next(n for n in range(len(codes) // 3 + 1, 3 * len(codes)) if math.gcd(n, len(codes)) == 1)
+    pairs = ((codes[n % len(codes)], codes[(n * step + 1) % len(codes)]) for n in range(len(lines)))
+    tagged = zip(lines, pairs, strict=True)
+    return [with_tags(line, f"{source_tag(a)} {target_tag(b)}", tokenizer.tags) for line, (a, b) in tagged]
+
+
+def translations(
+    program: Program, sources: Sequence[Ids], begun: Sequence[Ids], *, beam_size: int, max_tokens: int
+) -> list[list[int]]:
+    """Those of `program`, which begin with the ids of `begun`."""
+    columns = (sources, begun) if any(begun) else (sources,)
+    return in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), *columns)
+
+
+def search(
+    model: Transformer, sources: Sequence[Ids], begun: Sequence[Ids], *, tokenizers: Tokenizers, beam_size: int
+) -> list[Hypothesis]:
     """The best translation of each, as Program.translate has it. All are as wide as the longest: there are few."""
     source, target = tokenizers.source, tokenizers.target
     return searched(
@@ -230,7 +263,7 @@ def search(model: Transformer, sources: Sequence[Ids], *, tokenizers: Tokenizers
         ControlIds.of(target),
         max_lengths_B=torch.tensor([len(ids) + 1 + EXTRA for ids in sources]),
         beam_size=beam_size,
-        prefix=target.prefix_ids,
+        begun=begun,
     )
 
 
@@ -249,15 +282,18 @@ def searched(
     *,
     max_lengths_B: Tensor,
     beam_size: int,
-    prefix: tuple[int, ...] = (),
+    begun: Sequence[Ids] = (),
 ) -> list[Hypothesis]:
-    """The best hypothesis of each sentence by our own search; nothing is gained by length. All begin with `prefix`."""
+    """The best hypothesis of each sentence by our own search, which begins with the ids of `begun`.
+
+    Nothing is gained by length.
+    """
     kind = "beam" if beam_size > 1 else "greedy"
     config = DecodeConfig(search=kind, beam_size=beam_size, length_penalty=0)
     with torch.inference_mode():
         cache = decoder.start(source_BS, beam_size=beam_size, max_length=int(max_lengths_B.max()))
-        begun = [Constraints(prefix)] * len(source_BS) if prefix else []
-        request = SearchRequest(decoder.step, cache, control, max_lengths_B, config, constraints=begun)
+        constraints = [Constraints(tuple(ids)) for ids in begun] if any(begun) else []
+        request = SearchRequest(decoder.step, cache, control, max_lengths_B, config, constraints=constraints)
         found = SEARCHES[kind](request)
     return [hypotheses[0] for hypotheses in found]
 
