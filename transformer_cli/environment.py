@@ -26,6 +26,12 @@ def folder_named(text: str) -> Path:
     return Path(home_followed(ENVIRONMENT_VARIABLE.sub(_value, text)))
 
 
+def user_cache() -> Path:
+    """The folder of tfm in the user's cache (XDG). Raises EnvironmentFault without a home folder."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if Path(cache).is_absolute() else folder_named("~/.cache")) / "tfm"
+
+
 def home_followed(text: str) -> str:
     """The path `text` with the home folder in place of a leading `~`. Raises EnvironmentFault where there is none."""
     found = os.path.expanduser(text)

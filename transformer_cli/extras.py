@@ -19,6 +19,7 @@ EXTRAS = {
     "pyarrow": "parquet",
     "rouge_score": "rouge",
     "mtdata": "mtdata",
+    "huggingface_hub": "hub",
     "MeCab": "ja",
     "ipadic": "ja",
     "mecab_ko": "ko",

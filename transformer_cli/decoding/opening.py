@@ -19,7 +19,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import read_models
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.locate import locate_models
+from transformer_cli.models.locate import locate_models, place_named
 
 _Checkpoint = str | Sequence[str] | None
 
@@ -87,13 +87,13 @@ def open_models(
     have, CheckpointError for a model that cannot be used, and EnvironmentFault where the engine is not installed.
     """
     names = [checkpoint] if checkpoint is None or isinstance(checkpoint, str) else list(checkpoint)
-    only = names[0] if len(names) == 1 else None
+    only = place_named(names[0]) if len(names) == 1 and names[0] is not None else None
     others = other_engines(engine)
     for name, kind in others.items():
-        if only is not None and kind.recognises(Path(only), is_chosen=engine == name):
+        if only is not None and kind.recognises(only, is_chosen=engine == name):
             if engine is None:
-                LOGGER.info("%s: %s, so engine=%s", only, kind.own_format, name)
-            exported = kind.read(Path(only), decode, options)
+                LOGGER.info("%s: %s, so engine=%s", names[0], kind.own_format, name)
+            exported = kind.read(only, decode, options)
             return Opened([exported.directory], [exported], name)
     if engine in others:
         others[engine].check(len(names), decode, options)

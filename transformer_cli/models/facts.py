@@ -180,6 +180,8 @@ def data_lines(facts: Mapping[str, Any]) -> list[Row]:
     data, provenance = facts["data"], facts.get("provenance") or {}
     rows = [("corpus", str(data.get("name", UNKNOWN)))]
     rows += [(key.replace("_", " "), str(provenance[key])) for key in ("origin", "started_from") if key in provenance]
+    if named := provenance.get("languages"):
+        rows.append(("languages stated", ", ".join(map(str, named))))
     report = provenance.get("cleaning")
     if not report:
         return [*rows, ("cleaning", UNKNOWN)]
@@ -228,7 +230,13 @@ def hash_lines(facts: Mapping[str, Any]) -> list[Row]:
 
 
 def license_of(facts: Mapping[str, Any]) -> str:
-    return str(facts.get("license") or NO_LICENSE)
+    return stated_license(facts) or NO_LICENSE
+
+
+def stated_license(facts: Mapping[str, Any]) -> str | None:
+    """What --license says, else what the makers of the model say."""
+    found = facts.get("license") or (facts.get("provenance") or {}).get("license")
+    return None if found is None else str(found)
 
 
 def counted(number: object) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 from transformer_cli.config.shared import ENGINES
@@ -9,14 +10,27 @@ from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.header import MALFORMED, MODEL_FILE
-from transformer_cli.models.registries import FOREIGN_MODELS
+from transformer_cli.models.registries import ADDRESSES, FOREIGN_MODELS, Address
 
 LATEST = "latest"  # the link to the run that was finished last
 RESULT_FILE, STATE_FILE = "result.json", "state.json"  # of a finished run; of a checkpoint
 EXPORT_FILE = "export.json"  # of what `tfm export` wrote
 ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `addons.robustness`
 EXPORTED_FILES = ("model.bin", MODEL_FILE)
+_OWNED = re.compile(r"[\w.-]+/[\w.-]+")  # how sites of models name them: OWNER/NAME
 _OURS = b'{"__metadata__":{"tfm":'  # begins a model file of ours, after eight bytes with a length
+
+
+def address_in(name: str | Path) -> tuple[Address, str] | None:
+    """What knows the scheme of an address, and what follows the scheme; None for a path."""
+    scheme, colon, rest = str(name).partition(":")
+    return (ADDRESSES[scheme], rest) if colon and scheme in ADDRESSES else None
+
+
+def place_named(name: str | Path) -> Path:
+    """The file or folder that a name means: a path, or an address, whose model is fetched where it is not kept."""
+    found = address_in(name)
+    return follow(Path(name)) if found is None else found[0].model(found[1])
 
 
 def locate_models(checkpoint: str | list[str] | None, runs: str) -> list[Path]:
@@ -31,7 +45,7 @@ def locate_model(checkpoint: str | None, runs: str) -> Path:
     Raises TfmError where that cannot be, or where the file would not predict what the original does.
     """
     if checkpoint is not None:
-        path = follow(Path(checkpoint))
+        path = place_named(checkpoint)
         if path.exists() and not is_own_model(path):
             converted = (FOREIGN_MODELS[name](path) for name in FOREIGN_MODELS.names())
             if (model := next(filter(None, converted), None)) is not None:
@@ -46,7 +60,7 @@ def locate_own_model(checkpoint: str | None, runs: str) -> Path:
     is named, the finished model comes first, then the best checkpoint, then the newest one. One line of the log names
     the run that is chosen, or says that the named one is unfinished.
     """
-    path = follow(Path(checkpoint)) if checkpoint is not None else Path(runs) / LATEST
+    path = place_named(checkpoint) if checkpoint is not None else Path(runs) / LATEST
     if checkpoint is None or (path.name == LATEST and not path.exists()):
         return newest_run(path.parent) / MODEL_FILE
     model = model_at(path)
@@ -58,7 +72,7 @@ def locate_own_model(checkpoint: str | None, runs: str) -> Path:
 def named_path(checkpoint: str | list[str] | None, model: Path) -> Path:
     """What the user has named where the (first) model file, `model`, was made of another program's; else the file."""
     first = checkpoint[0] if isinstance(checkpoint, list) else checkpoint
-    origin = None if first is None else follow(Path(first)).resolve()
+    origin = None if first is None else place_named(first).resolve()
     return model if origin is None or not origin.exists() or is_own_model(origin) else origin
 
 
@@ -84,7 +98,9 @@ def model_at(path: Path) -> Path:
         return model
     if path.exists():
         return path
-    raise CheckpointError(f"{path}: no such file or folder. Check --checkpoint")
+    is_owned = _OWNED.fullmatch(path.as_posix()) and not path.parent.is_dir()
+    addresses = "".join(f", or write {scheme}:{path}" for scheme in ADDRESSES) if is_owned else ""
+    raise CheckpointError(f"{path}: no such file or folder. Check --checkpoint{addresses}")
 
 
 def newest_run(runs: Path) -> Path:

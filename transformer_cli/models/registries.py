@@ -1,6 +1,7 @@
-"""What add-ons know of models: those of other programs, what a path says of itself, and model cards."""
+"""What add-ons know of models: addresses, those of other programs, what a path says of itself, and model cards."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,27 @@ from transformer_cli.registry import Registry
 FOREIGN_MODELS: Registry[Callable[[Path], Path | None]] = Registry("foreign model")
 
 Row = tuple[str, str]  # name and value
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """The files of a model as its makers published them, and what the card of a model made of it says of them."""
+
+    folder: Path
+    provenance: dict[str, Any]
+
+
+class Address(Protocol):
+    """A place elsewhere, whose models are named as `SCHEME:NAME` in place of a path."""
+
+    def model(self, name: str) -> Path:
+        """The model file, or the folder of an export; fetched, and imported, where it is not kept. Raises TfmError."""
+
+    def published(self, name: str, format_name: str | None) -> AbstractContextManager[PublishedModel]:
+        """The original files, fetched where they are not at hand. Raises TfmError."""
+
+
+ADDRESSES: Registry[Address] = Registry("scheme of addresses")  # by scheme
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ from transformer_cli.evaluation.held_out import read_left_out, to_leave_out
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.locate import locate_model, model_at
+from transformer_cli.models.locate import address_in, locate_model, model_at
 from transformer_cli.models.runs import run_of
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
@@ -114,6 +115,17 @@ def named_model(config: TrainConfig) -> Initial:
     return Initial(path, model, is_resumed=False, left_out=to_leave_out(run_of(path.resolve()), model))
 
 
+def base_facts(model: ModelFile) -> dict[str, Any]:
+    """What a model that is trained from this one says of where this one comes from."""
+    return {name: model.provenance[name] for name in ("origin", "license", "base_model") if name in model.provenance}
+
+
+def described_start(name: str, origin: Mapping[str, Any]) -> str:
+    """The name of the model that training began with, and what `base_facts` says of it."""
+    words = {"origin": "from", "license": "licence"}
+    return ", ".join([name, *(f"{word} {origin[key]}" for key, word in words.items() if key in origin)])
+
+
 def identity(path: Path) -> str:
     """SHA-256 of a model's file, by which it is known again; empty for what is no file."""
     try:
@@ -126,6 +138,8 @@ def identity(path: Path) -> str:
 def warn_if_changed(config: TrainConfig, run_dir: Path, before: str) -> None:
     """Warn if init.from now names another model than the one with this identity, with which the run began."""
     name = config.init.from_
+    if name is None or address_in(name) is not None:
+        return  # an address would be fetched for this alone
     try:
         path = locate_model(name, config.runs).resolve()
     except TfmError:

@@ -36,7 +36,14 @@ from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
 from transformer_cli.training.floors import broken_floors
 from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
-from transformer_cli.training.initialisation import identity, initial_weights, named_model, warn_if_changed
+from transformer_cli.training.initialisation import (
+    base_facts,
+    described_start,
+    identity,
+    initial_weights,
+    named_model,
+    warn_if_changed,
+)
 from transformer_cli.training.length_penalty import Tried, choose
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.plan import RunPlan, plan_warnings
@@ -91,6 +98,7 @@ class MainProcess:
         self.old_scores: dict[str, Any] = {}  # of this step
         self.start_scores: dict[str, Any] = {}  # of the model that fine-tuning begins with
         self.init_sha256 = ""  # of that model's file
+        self.init_origin: dict[str, Any] = {}  # where that model comes from
         self.ranked_by: dict[str, Any] = {}
 
     def logging(self) -> AbstractContextManager[None]:
@@ -114,7 +122,7 @@ class MainProcess:
                 start = named_model(config)
                 initial = initial_weights(config, start, run.prepared.tokenizers)
                 run.trainer.load_weights(run.trainer.weights() | initial)
-                self.init_sha256 = identity(start.path)
+                self.init_sha256, self.init_origin = identity(start.path), base_facts(start.model)
                 old_dev = find_old_dev(config, start, run.prepared.dev)
                 if old_dev is not None:
                     old_dev.warn_of_overlap(run.prepared)
@@ -154,6 +162,7 @@ class MainProcess:
         warn_of_other_environment(checkpoint.state, self._environment(run))
         self.start_scores = dict(checkpoint.state.get("start_scores", {}))
         self.init_sha256 = str(checkpoint.state.get("init_sha256", ""))
+        self.init_origin = dict(checkpoint.state.get("init_origin", {}))
         if config.init.from_ is not None and is_own:
             warn_if_changed(config, self.run_dir, self.init_sha256)
         run.load(checkpoint, steps=steps)
@@ -355,6 +364,7 @@ class MainProcess:
             "progress": progress.state(),
             "interval": run.metrics.state(),
             **({"init_sha256": self.init_sha256, "start_scores": self.start_scores} if config.init.from_ else {}),
+            **({"init_origin": self.init_origin} if self.init_origin else {}),
             **trainer.state(),
         }
         checkpoint, now = Checkpoint(step, self._model_file(run), trainer.optimizer_state(), state), replace(progress)
@@ -551,7 +561,8 @@ class MainProcess:
             found["dev_search"] = search_signature(on_device(config.decode, run.trainer.device), seed=config.seed)
             found["dev_lines"] = len(self.validator.text.sources)
         if config.init.from_ is not None:
-            found["started_from"] = Path(config.init.from_).name
+            found["started_from"] = described_start(Path(config.init.from_).name, self.init_origin)
+            found |= {name: value for name, value in self.init_origin.items() if name == "base_model"}
             if self.old_dev is not None:
                 found["started_from"] += f", a model of {self.old_dev.data.title}"
         return found

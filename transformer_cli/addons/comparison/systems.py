@@ -8,7 +8,7 @@ from transformer_cli.data.lines import Lines, other_format, read_lines, shown
 from transformer_cli.errors import DataError
 from transformer_cli.files import follow, naming
 from transformer_cli.models.header import MODEL_FILE
-from transformer_cli.models.locate import is_own_model
+from transformer_cli.models.locate import is_own_model, place_named
 
 _HEAD_BYTES = 4096
 # Endings of model files; by anything else, a file is known by its content.
@@ -21,7 +21,7 @@ def is_model(path: Path) -> bool:
 
     Raises DataError for what does not exist, and for a file that is neither.
     """
-    path = follow(path)
+    path = place_named(path)
     if not path.exists():
         raise DataError(f"{shown(path)}: no such file or folder. Check the name")
     if path.is_dir():

@@ -13,7 +13,7 @@ from transformer_cli.addons.interop.exported import facts_of, read_export
 from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.addons.interop.verify import made_up, verify
 from transformer_cli.config.decode import Quantize
-from transformer_cli.environment import folder_named
+from transformer_cli.environment import user_cache
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.extras import imported
 from transformer_cli.files import locked, make_folder, wrap_os_errors
@@ -44,7 +44,7 @@ def conversion_of(path: Path, *, quantize: Quantize = Quantize.none) -> Exported
     if (found := _read(beside / name)) is not None:
         return found
     if not _is_writable(beside):
-        cache = user_cache()
+        cache = user_cache() / "ctranslate2"
         if (found := _read(cache / name)) is not None:
             return found
     model = read_model(path)
@@ -74,16 +74,6 @@ def beside_model(path: Path) -> Path:
     """The folder of a model file; of a checkpoint of a run, the run."""
     folder = path.parent
     return folder.parent.parent if folder.parent.name == _CHECKPOINTS else folder
-
-
-def user_cache() -> Path:
-    """The user's cache folder (XDG), for models in folders that cannot be written.
-
-    Raises EnvironmentFault without a home folder.
-    """
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if Path(cache).is_absolute() else folder_named("~/.cache")
-    return base / "tfm" / "ctranslate2"
 
 
 def _is_writable(folder: Path) -> bool:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.interop.ctranslate2 import Loaded, vocabulary
-from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions, files_like
 from transformer_cli.addons.interop.parts import part_names, weights_from_parts
 from transformer_cli.addons.interop.verify import Ids
 from transformer_cli.config.model import (
@@ -343,6 +343,10 @@ class CTranslate2Reader:
 
     def recognises(self, path: Path) -> bool:
         return (path / MODEL).is_file() or (path / ARGOS_MODEL / MODEL).is_file()
+
+    def files_of(self, names: Sequence[str]) -> list[str]:
+        texts = ("*vocabulary.json", "*vocabulary.txt", "*.spm", "*.model")
+        return files_like(names, MODEL, CONFIG, *texts) if MODEL in names else []
 
     def read(self, path: Path, options: ReadOptions) -> Imported:
         if not (path / MODEL).is_file():

@@ -15,11 +15,12 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions, files_like
 from transformer_cli.addons.interop.parts import STACKS, part_names, weights_from_parts
 from transformer_cli.addons.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.addons.interop.segmenters import SpecialIds, pack, read_segmenter
 from transformer_cli.addons.interop.torch_checkpoint import (
+    SEGMENTERS,
     CheckpointTensors,
     beside,
     check_options,
@@ -96,6 +97,9 @@ _IGNORED = re.compile(
 )
 
 
+_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
+
+
 class FairseqReader:
     """A Reader. A folder stands for its checkpoint_best.pt, checkpoint_last.pt, model.pt, or its only .pt file."""
 
@@ -106,6 +110,11 @@ class FairseqReader:
         return checkpoint is not None and (
             mentions(checkpoint, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
         )
+
+    def files_of(self, names: Sequence[str]) -> list[str]:
+        checkpoints = [name for name in _CHECKPOINTS if name in names] or files_like(names, "*.pt")
+        texts = files_like(names, "dict*.txt", *SEGMENTERS)
+        return [checkpoints[0], *texts] if checkpoints and files_like(texts, "dict*.txt") else []
 
     def read(self, path: Path, options: ReadOptions) -> Imported:
         checkpoint = _checkpoint(path)
@@ -136,9 +145,8 @@ def _checkpoint(path: Path) -> Path | None:
         return path
     if not path.is_dir():
         return None
-    names = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
-    found = [path / name for name in names if (path / name).is_file()] or sorted(path.glob("*.pt"))
-    return found[0] if found and (len(found) == 1 or found[0].name in names) else None
+    found = [path / name for name in _CHECKPOINTS if (path / name).is_file()] or sorted(path.glob("*.pt"))
+    return found[0] if found and (len(found) == 1 or found[0].name in _CHECKPOINTS) else None
 
 
 def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:

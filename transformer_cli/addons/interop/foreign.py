@@ -1,7 +1,8 @@
 """What reading another program's model gives."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,11 @@ class ReadOptions:
     target_lang: str | None = None
     vocabularies: Sequence[Path] = ()  # one, or source and target: dict.txt, vocab.yml
     segmenters: Sequence[Path] = ()  # one, or source and target: SentencePiece models, BPE codes
+
+
+def files_like(names: Sequence[str], *patterns: str) -> list[str]:
+    """The names that match one of the patterns, of files of a folder, but of no folder in it."""
+    return [name for name in names if "/" not in name and any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 @dataclass(frozen=True)
@@ -40,3 +46,7 @@ class Imported:
     notes: Sequence[str] = ()  # what a user should know: what was left out, what differs
     max_positions: int | None = None  # tokens that a sentence may have in the original; None: any number
     known: Mapping[str, Any] = field(default_factory=dict)  # other fields of the ModelFile: step, data, …
+
+    def with_provenance(self, facts: Mapping[str, Any]) -> "Imported":
+        """The same, with what a card is to say of where it comes from."""
+        return replace(self, known={**self.known, "provenance": {**self.known.get("provenance", {}), **facts}})

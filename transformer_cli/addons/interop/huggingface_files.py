@@ -16,6 +16,11 @@ from transformer_cli.models.file import MALFORMED, read_json
 
 CONFIG, TOKENIZER_CONFIG, GENERATION = "config.json", "tokenizer_config.json", "generation_config.json"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# What the tokenizers of transformers are read from.
+TEXT_FILES = (
+    *("*.spm", "*.model", "vocab.json", "target_vocab.json", "tokenizer.json"),
+    *(TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json"),
+)
 SOURCE_TAGS = "source_tags"  # in the tokenizer's config: tags that `tfm export` has made symbols of SentencePiece
 _MOST_JSON = 64 << 20  # bytes: vocabularies of 250,000 pieces take 6 MB
 _NUMBERS = ("F16", "BF16", "F32", "F64", torch.float16, torch.bfloat16, torch.float32, torch.float64)

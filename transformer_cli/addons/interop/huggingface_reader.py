@@ -17,12 +17,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions, files_like
 from transformer_cli.addons.interop.huggingface import quiet
 from transformer_cli.addons.interop.huggingface_files import (
     CONFIG,
     GENERATION,
     SOURCE_TAGS,
+    TEXT_FILES,
     TOKENIZER_CONFIG,
     WEIGHTS,
     Tensors,
@@ -132,6 +133,15 @@ class HuggingFaceReader:
 
     def recognises(self, path: Path) -> bool:
         return is_json_with(_folder_of(path) / CONFIG, "model_type")
+
+    def files_of(self, names: Sequence[str]) -> list[str]:
+        """Weights once: in the first of their forms that is there, safetensors before pickles."""
+        weights = next((name for name in WEIGHTS if name in names), None)
+        if weights is None or CONFIG not in names:
+            return []
+        stem, _, ending = weights.removesuffix(".index.json").rpartition(".")
+        parts = [f"{stem}-*-of-*.{ending}"] if weights.endswith(".index.json") else []
+        return files_like(names, CONFIG, GENERATION, *TEXT_FILES, weights, *parts)
 
     def read(self, path: Path, options: ReadOptions) -> Imported:
         folder = _folder_of(path)

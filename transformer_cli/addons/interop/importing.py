@@ -34,6 +34,15 @@ def format_of(path: Path) -> str | None:
     return next((name for name in IMPORTERS.names() if IMPORTERS[name]().recognises(path)), None)
 
 
+def files_of_format(names: Sequence[str], format_name: str | None = None) -> list[str]:
+    """The files of a folder elsewhere that the reader of their format needs; none for an unknown format."""
+    for name in IMPORTERS.names() if format_name is None else [format_name]:
+        files_of = getattr(IMPORTERS[name](), "files_of", None)
+        if files_of is not None and (found := list(files_of(names))):
+            return found
+    return []
+
+
 def read(path: Path, format_name: str | None = None, options: ReadOptions = _DEFAULT_OPTIONS) -> Imported:
     """All of a foreign model but its numbers. Raises CheckpointError, and ConfigError for an option without effect."""
     if not path.exists():

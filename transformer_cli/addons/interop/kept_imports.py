@@ -8,9 +8,10 @@ import hashlib
 import os
 from pathlib import Path
 
-from transformer_cli.addons.interop.conversions import user_cache
 from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.importing import format_of, import_model, read
+from transformer_cli.addons.interop.registries import READING
+from transformer_cli.environment import user_cache
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import locked, make_folder, wrap_os_errors
 from transformer_cli.logs import LOGGER
@@ -19,8 +20,7 @@ from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.version import __version__
 
 FOLDER, CACHE = ".tfm", "imported"
-READING = 2  # raised when a reader reads otherwise, so that what an earlier one has read is read again
-_N_LINES = 16  # that a model is compared on
+N_IMPORT_LINES = 16  # that a model is compared on
 
 
 def _is_whole(kept: Path) -> bool:
@@ -55,17 +55,17 @@ def imported_file(path: Path) -> Path | None:
         return beside / name
     is_writable = os.access(beside if beside.is_dir() else home, os.W_OK | os.X_OK)
     # The files of an export are listed in it, and others are in the way of the next one.
-    folder = beside if is_writable and not (home / EXPORT_FILE).exists() else user_cache().parent / CACHE
+    folder = beside if is_writable and not (home / EXPORT_FILE).exists() else user_cache() / CACHE
     output = folder / name
     with wrap_os_errors(folder, "keep the imported model"):
         make_folder(folder)
         with locked(folder / "lock"):
             if _is_whole(output):  # as nearly always in the user's cache, or made by another process meanwhile
                 return output
-            import_model(imported, output, origin=path, n_made_up=_N_LINES, replace=True)
+            import_model(imported, output, origin=path, n_made_up=N_IMPORT_LINES, replace=True)
             LOGGER.info(
                 "%s: imported once, into %s; says the same in %s on %d lines",
-                *(path, output, imported.program_name, _N_LINES),
+                *(path, output, imported.program_name, N_IMPORT_LINES),
             )
             for old in folder.glob("*.safetensors"):
                 if old != output and old.name.rpartition("-")[0] == stem and folder == beside:

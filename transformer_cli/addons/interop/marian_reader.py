@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions, files_like
 from transformer_cli.addons.interop.marian_names import (
     ACTIVATIONS,
     EPSILON,
@@ -102,6 +102,10 @@ class Marian:
             return _is_model(path) or _is_bin(path) or _is_decoder(path)
         except OSError:
             return False
+
+    def files_of(self, names: Sequence[str]) -> list[str]:
+        texts = ("*.yml", "*.yaml", "*.spm", "*.bpe", "*vocab*.json")
+        return files_like(names, "*.npz", *texts) if files_like(names, "*.npz") else []
 
     def read(self, path: Path, options: ReadOptions) -> Imported:
         files = found_files(path, options)

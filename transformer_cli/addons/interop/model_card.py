@@ -23,6 +23,7 @@ from transformer_cli.models.facts import (
     input_lines,
     model_lines,
     score_rows,
+    stated_license,
 )
 from transformer_cli.models.header import MALFORMED, is_whole, read_json
 from transformer_cli.models.registries import Row
@@ -173,8 +174,9 @@ def front_matter(facts: Mapping[str, Any]) -> str:
     known = [it for it in codes if re.fullmatch("[a-z]{2,3}", it)]
     if known:
         lines += ["language:", *(f"- {json.dumps(it)}" for it in known)]
-    if facts.get("license"):
-        name = str(facts["license"])
+    if base := (facts.get("provenance") or {}).get("base_model"):
+        lines.append(f"base_model: {json.dumps(str(base))}")
+    if name := stated_license(facts):
         is_known = name.lower() in HUB_LICENSES
         lines.append(f"license: {name.lower() if is_known else 'other'}")
         lines += [] if is_known else [f"license_name: {json.dumps(name)}"]

@@ -30,6 +30,9 @@ class Importer(Protocol):
     def read(self, path: Path, options: "ReadOptions") -> "Imported":
         """Raises CheckpointError for damaged files and for variants that cannot be expressed, which it names."""
 
+    # One that reads models of the hub also has files_of(names): of the files of a folder, those that it reads; none
+    # where the folder is not of its format. Only these are downloaded.
+
 
 class Exporter:
     """Writes the format of one program, and loads what it has written, to be verified."""
@@ -78,6 +81,7 @@ def _exporter(name: str, entry: Any) -> Exporter:
     raise ConfigError(f"{place_of(entry)}: an exporter is a subclass of Exporter. Correct it")
 
 
+READING = 2  # raised when an importer reads otherwise, so that what an earlier one has read is read again
 IMPORTERS: Registry[Callable[[], Importer]] = Registry("importer", adopt=_importer)
 EXPORTERS: Registry[Exporter] = Registry("exporter", adopt=_exporter, options_key="options")
 # Other names that a command line may have for them.

@@ -25,7 +25,7 @@ from transformer_cli.files import wrap_os_errors
 MOST_OPTIONS = 10_000  # fairseq has some 500
 DEEPEST = 8  # groups within each other
 _PEEK = 1 << 24  # bytes of a pickle, in which the names of all weights are found
-_SEGMENTERS = (
+SEGMENTERS = (
     "*.model",
     "*.spm",
     "*.codes",
@@ -285,7 +285,7 @@ def segmenters_beside(path: Path, languages: Sequence[str]) -> list[Path]:
 
     Of each language are files with its name between dots: spm.de.model. Empty where there is none.
     """
-    found = beside(path, _SEGMENTERS)
+    found = beside(path, SEGMENTERS)
     of_each = [[file for file in found if language in file.name.split(".")] for language in languages]
     if all(len(files) == 1 for files in of_each):
         return [files[0] for files in of_each]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from transformer_cli.commands.inspect.keys import InspectConfig
 from transformer_cli.errors import EnvironmentFault, printable
-from transformer_cli.files import follow
 from transformer_cli.models.facts import as_text, model_facts
-from transformer_cli.models.locate import locate_own_model
+from transformer_cli.models.locate import locate_own_model, place_named
 from transformer_cli.models.registries import CARDS, DESCRIBERS, Described
 
 _CARD = "markdown"
@@ -38,10 +37,10 @@ def run(config: InspectConfig) -> None:
 
 def described_at(checkpoint: str | None, runs: str) -> tuple[Path, Described]:
     """The file or folder that `checkpoint` means, and its description of itself."""
-    path = follow(Path(checkpoint)) if checkpoint is not None else None
+    path = place_named(checkpoint) if checkpoint is not None else None
     if path is not None:
         found = (DESCRIBERS[name](path) for name in DESCRIBERS.names())
         if (described := next(filter(None, found), None)) is not None:
             return path, described
-    place = locate_own_model(checkpoint, runs)
+    place = locate_own_model(None if path is None else str(path), runs)
     return place, Described(model_facts(place))

@@ -1,0 +1,27 @@
+"""Keys of `tfm models` and `tfm push`."""
+
+from dataclasses import dataclass
+
+from transformer_cli.config.fields import PLUGINS, key
+from transformer_cli.errors import ConfigError
+
+ACTIONS = ("list", "remove", "update")
+
+
+@dataclass
+class ModelsConfig:
+    """`tfm models`."""
+
+    action: str | None = key(None, "What is done; unset: list.", choices=ACTIONS, word=True)
+    name: str | None = key(None, "Name of the model, as `tfm models` lists it.", word=True)
+    json: bool = key(False, "Print JSON.", flag="--json")
+    plugins: list[str] = key([], PLUGINS)
+
+    def __post_init__(self) -> None:
+        if self.action is None and self.name in ACTIONS:  # a word alone is taken for the last one
+            self.action, self.name = self.name, None
+        action = self.action or "list"
+        if action == "list" and self.name is not None:
+            raise ConfigError(f"tfm models {self.name}: lists all. Leave the name out, or write remove or update first")
+        if action != "list" and self.name is None:
+            raise ConfigError(f"tfm models {action}: no name given. Name one that `tfm models` lists")

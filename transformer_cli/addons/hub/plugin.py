@@ -1,0 +1,26 @@
+"""What this add-on brings: addresses of the hub, wherever a model is named, and the commands `models` and `push`."""
+
+from transformer_cli.addons.hub.keys import ModelsConfig
+from transformer_cli.addons.hub.names import SCHEME
+from transformer_cli.addons.hub.opening import Hub
+from transformer_cli.command import Command, register
+from transformer_cli.models.registries import ADDRESSES
+
+ADDRESSES.register(SCHEME)(Hub())
+
+
+def _models(config: ModelsConfig) -> None:
+    from transformer_cli.addons.hub.run_models import run
+
+    run(config)
+
+
+register(
+    Command(
+        "models",
+        help="list the models that are kept here, from where they are and how large; remove or update one",
+        example="tfm models remove hf:Helsinki-NLP/opus-mt-en-de",
+        schema=ModelsConfig,
+        run=_models,
+    )
+)

@@ -1,0 +1,111 @@
+"""`tfm models`: what is kept here of models from elsewhere."""
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from transformer_cli.addons.hub.kept import Kept, all_kept, find, remove_record, remove_unnamed
+from transformer_cli.addons.hub.keys import ModelsConfig
+from transformer_cli.addons.hub.names import SCHEME, HubName, read_name, shortened
+from transformer_cli.addons.hub.opening import locked_name
+from transformer_cli.errors import ConfigError, EnvironmentFault, printable
+from transformer_cli.files import wrap_os_errors
+from transformer_cli.logs import LOGGER
+from transformer_cli.registry import did_you_mean
+
+_HEAD = ("name", "commit", "size", "last used", "languages", "licence")
+
+
+def run(config: ModelsConfig) -> None:
+    """Print the list, or what was done. Raises TfmError."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the models to be printed")
+    if config.action == "remove":
+        _remove(_named(config.name))
+    elif config.action == "update":
+        _update(_named(config.name))
+    else:
+        _list(as_json=config.json)
+    sys.stdout.flush()
+
+
+def _named(text: str | None) -> HubName:
+    """Raises ConfigError for what is no name of the hub, and for one under which nothing is kept."""
+    name = read_name((text or "").removeprefix(f"{SCHEME}:"))
+    if find(name) is None:
+        hint = did_you_mean(str(name), [str(kept.hub_name) for kept in all_kept()])
+        raise ConfigError(f"{name}: nothing is kept under this name{hint or '. See `tfm models`'}")
+    return name
+
+
+def _list(*, as_json: bool) -> None:
+    rows = [_facts(kept) for kept in all_kept()]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        LOGGER.info("no model is kept here. Name one as --checkpoint %s:OWNER/NAME", SCHEME)
+        return
+    table = [_HEAD, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(_HEAD))]
+    for line in table:
+        print(printable("  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()))
+
+
+def _facts(kept: Kept) -> dict[str, Any]:
+    try:
+        used = datetime.fromtimestamp(kept.record.stat().st_mtime, UTC).isoformat(timespec="seconds")
+    except OSError:  # removed meanwhile
+        used = kept.fetched
+    return {
+        "name": str(kept.hub_name),
+        "commit": kept.commit,
+        "bytes": kept.n_bytes,
+        "fetched": kept.fetched,
+        "used": used,
+        "languages": list(kept.languages),
+        "license": kept.license,
+        "path": str(kept.place),
+    }
+
+
+def _cells(facts: dict[str, Any]) -> Sequence[str]:
+    size = f"{facts['bytes'] / 1e6:,.1f} MB"
+    languages = ", ".join(facts["languages"][:4]) + (", …" if len(facts["languages"]) > 4 else "")
+    used = str(facts["used"])[:10]
+    return facts["name"], shortened(facts["commit"]), size, used, languages or "-", facts["license"] or "-"
+
+
+def _remove(name: HubName) -> None:
+    with locked_name(name), wrap_os_errors(Path(name.record), "remove the model"):
+        kept = find(name)
+        left = [] if kept is None else remove_record(kept)
+    print(f"{name}: removed")
+    _report(left)
+    LOGGER.info(
+        "what was downloaded stays in the cache of huggingface_hub; `hf cache rm model/%s` removes it", name.repository
+    )
+
+
+def _report(left: Sequence[Path]) -> None:
+    for path in left:
+        LOGGER.info("%s: stays, as it is no part of the model", path)
+
+
+def _update(name: HubName) -> None:
+    from transformer_cli.addons.hub.fetching import keep
+
+    if name.is_commit:
+        raise ConfigError(f"{name}: names a commit, which stays as it is. Name a branch, or leave @{name.revision} out")
+    with locked_name(name):
+        before = find(name)
+        now = keep(name, name)
+        if before is not None:
+            _report(remove_unnamed(before))
+    if before is not None and before.commit == now.commit:
+        print(f"{name}: commit {shortened(now.commit)} is the newest")
+    else:
+        print(f"{name}: commit {shortened(now.commit)}, before {shortened(before.commit) if before else 'none'}")
