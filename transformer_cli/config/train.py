@@ -381,6 +381,17 @@ class InitConfig:
     extend_vocab: int = key(
         0, "New pieces, trained on the training text, that each vocabulary gets at its end.", low=0, high=1_000_000
     )
+    extend_languages: list[str] = key(
+        [], "Languages that a model with a token for each (NLLB, M2M-100) gets tokens for, as tyv_Cyrl."
+    )
+    like: str | None = key(
+        None, "Language of the model whose token those of extend_languages begin as; unset: as the mean of all."
+    )
+    keep_languages: list[str] = key(
+        [],
+        "Leave out the tokens of all other languages, and the pieces that the text does not use: a model of a fraction"
+        " of the size, which cuts this text as before.",
+    )
     encoder_layers: int | None = key(
         None, "Layers of the encoder, copied from those of the model; unset: as many.", low=1, high=512
     )
@@ -538,6 +549,8 @@ class TrainConfig:
         for setting, is_set in (
             (f"init.freeze=[{','.join(init.freeze)}]", bool(init.freeze)),
             (f"init.extend_vocab={init.extend_vocab}", init.extend_vocab > 0),
+            (f"init.extend_languages=[{','.join(init.extend_languages)}]", bool(init.extend_languages)),
+            (f"init.keep_languages=[{','.join(init.keep_languages)}]", bool(init.keep_languages)),
             (f"init.encoder_layers={init.encoder_layers}", init.encoder_layers is not None),
             (f"init.decoder_layers={init.decoder_layers}", init.decoder_layers is not None),
             (f"lora.rank={self.lora.rank}", self.lora.rank > 0),
@@ -545,6 +558,10 @@ class TrainConfig:
         ):
             if is_set and init.from_ is None:
                 raise ConfigError(f"{setting}: there is no model that training begins with. Name one with init.from")
+        if init.like is not None and not init.extend_languages:
+            raise ConfigError(
+                f"init.like={init.like}: there is no language to begin like it. Name it in init.extend_languages"
+            )
         if init.from_ is not None and self.data.tokenizer.model_files:
             raise ConfigError(
                 f"data.tokenizer.model={self.data.tokenizer.model}: init.from={init.from_} has tokenizers of its own."

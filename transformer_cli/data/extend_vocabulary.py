@@ -5,12 +5,8 @@ found by going on with this on the new text, and have scores below all others: t
 unigram model are those of the segmentation with the highest sum of scores: a new piece has a little more than the sum
 of the two that it is made of. Characters that the vocabulary lacks become pieces first. Like SentencePiece's own, a new
 piece is within a word, of one script, and not longer than 16 characters.
-
-SentencePiece's file is a message of protobuf, in which fields may follow at the end: that is how pieces are appended,
-with no other byte touched.
 """
 
-import struct
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +20,7 @@ import sentencepiece
 
 from transformer_cli.data.normalization import canonical, normalize, spelling_of
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_packed
-from transformer_cli.data.sentencepiece_model import SPACE, ModelKind, PieceKind, model_kind, read_pieces
+from transformer_cli.data.sentencepiece_model import SPACE, ModelKind, PieceKind, model_kind, read_pieces, with_pieces
 from transformer_cli.data.subword_nmt import merged
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import ConfigError
@@ -158,9 +154,7 @@ def _extended_model(old: Pieces, pieces: Sequence[str], symbols: Sequence[str], 
         scored += [(one, 0.0, kind) for one in dict.fromkeys(entries) if one not in old.names]
     if not scored:
         return old.model
-    appended = b"".join(_field(1, _piece_message(*one)) for one in scored)
-    n_pieces = len(old.entries) + len(scored)
-    return old.model + appended + _field(2, b"\x20" + _varint(n_pieces))  # trainer_spec.vocab_size, its field 4
+    return with_pieces(old.model, scored)
 
 
 def _best_of_two(piece: str, scores: dict[str, float], *, otherwise: float) -> float:
@@ -168,22 +162,6 @@ def _best_of_two(piece: str, scores: dict[str, float], *, otherwise: float) -> f
     halves = [(piece[:i], piece[i:]) for i in range(1, len(piece))]
     sums = [scores[a] + scores[b] for a, b in halves if a in scores and b in scores]
     return max(sums) + BETTER if sums else otherwise
-
-
-# SentencePiece's file
-
-
-def _varint(number: int) -> bytes:
-    low, rest = number & 0x7F, number >> 7
-    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _piece_message(piece: str, score: float, kind: PieceKind) -> bytes:
-    return _field(1, piece.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + _varint(kind)
 
 
 # New pieces
@@ -290,11 +268,11 @@ def _merges(words: Counter[Word], model: Pieces, n_merges: int) -> list[str]:
 def _may_be_one(piece: str) -> bool:
     """Whether a piece may be so: of letters of one script, or of digits, or of neither."""
     text = piece.removeprefix(SPACE)
-    return len(piece) <= _LONGEST and SPACE not in text and len({_script(character) for character in text}) <= 1
+    return len(piece) <= _LONGEST and SPACE not in text and len({script_of(character) for character in text}) <= 1
 
 
 @cache
-def _script(character: str) -> str:
+def script_of(character: str) -> str:
     """What SentencePiece does not join with another: letters by script, digits, and all else."""
     if character.isdigit():
         return "digit"
@@ -307,20 +285,59 @@ def _script(character: str) -> str:
 # Embeddings
 
 
-def parts_of_new(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
+def kept_ids(old: Tokenizer, new: Tokenizer) -> list[int]:
+    """The ids in `old` of the entries with which `new` begins: all of them, or those that are left, in their order."""
+    names, kept = new.pieces(range(len(new))), list[int]()
+    for number, name in enumerate(old.pieces(range(len(old)))):
+        if len(kept) < len(names) and names[len(kept)] == name:
+            kept.append(number)
+    return kept
+
+
+def parts_of_new(old: Tokenizer, new: Tokenizer, like: str | None = None) -> list[list[int]]:
     """The ids of the pieces that `old` cuts each new entry of `new` into.
 
-    None for a piece of the other language, in a vocabulary of both with a segmenter for each."""
-    names = new.pieces(range(len(old), len(new)))
+    None for a piece of the other language, in a vocabulary of both with a segmenter for each. The token of a new
+    language has that of the language `like`, or of all languages.
+    """
+    names = new.pieces(range(len(kept_ids(old, new)), len(new)))
+    languages = new.languages.keys() - old.languages.keys()
+    of_languages = [old.languages[like]] if like is not None else sorted(old.languages.values())
     if old.sentencepiece is None:
         return [old.encode([name])[0] for name in names]
     segmenter, known = Pieces(old.sentencepiece), Pieces(new.sentencepiece or b"").names
     ids = {name: i for i, name in enumerate(old.pieces(range(len(old))))}
     tags = set() if new.packed is None else set(new.packed.whole)
+    new_languages = {name for name in names if name.strip("_") in languages}
     return [
-        [ids.get(part, old.unk_id) for part in segmenter.cut(name)] if name in known or name in tags else []
+        of_languages
+        if name in new_languages
+        else [ids.get(part, old.unk_id) for part in segmenter.cut(name)]
+        if name in known or name in tags
+        else []
         for name in names
     ]
+
+
+# Languages
+
+
+def with_languages(tokenizer: Tokenizer, codes: Sequence[str]) -> Tokenizer:
+    """The tokenizer with a token for each of some languages. Raises ConfigError where languages have none."""
+    packed = tokenizer.packed
+    if packed is None or not packed.languages:
+        raise ConfigError(
+            f"init.extend_languages=[{','.join(codes)}]: of this model no languages are tokens. Leave it out: tags of"
+            " data.tags are added as they are"
+        )
+    for code in codes:
+        if code in tokenizer.languages:
+            raise ConfigError(f"init.extend_languages: {code} is a language of the model already. Leave it out")
+    form = packed.languages[0].replace(packed.languages[0].strip("_"), "{}")  # of M2M-100 __{}__
+    new = [form.format(code) for code in codes]
+    if taken := [piece for piece in new if piece in packed.ids]:
+        raise ConfigError(f"init.extend_languages: {taken[0]} is a piece of text in the model. Choose another code")
+    return Tokenizer(replace(packed, pieces=[*packed.pieces, *new], languages=[*packed.languages, *new]).to_bytes())
 
 
 # Both languages

@@ -12,7 +12,7 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import LOWER_IS_BETTER
 from transformer_cli.training.validation import LABELS
 
-OLD = "old"
+_OLD_DEV = "old"
 
 
 def broken_floors(
@@ -42,8 +42,8 @@ def _known(scores: Mapping[str, Any], metric: str) -> dict[str, str]:
     """The names of scored texts, each with the name of its score."""
     part, old = f"dev_{metric} ", f"dev_old_{metric}"
     known = {_plain(name.removeprefix(part)): name for name in scores if name.startswith(part)}
-    known |= {f"{OLD}-{_plain(name.removeprefix(old))}": name for name in scores if name.startswith(f"{old} ")}
-    return known | ({OLD: old} if old in scores else {})
+    known |= {f"{_OLD_DEV}-{_plain(name.removeprefix(old))}": name for name in scores if name.startswith(f"{old} ")}
+    return known | ({_OLD_DEV: old} if old in scores else {})
 
 
 def _plain(name: str) -> str:

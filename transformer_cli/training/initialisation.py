@@ -20,23 +20,33 @@ from torch import Tensor
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.config.tags import languages_of, source_tag, target_tag
 from transformer_cli.config.tasks import task_of_model
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.clean import clean
 from transformer_cli.data.corpus import sentence_key
 from transformer_cli.data.download import fetch
-from transformer_cli.data.extend_vocabulary import extended_tokenizers, have_one_vocabulary, parts_of_new
+from transformer_cli.data.extend_vocabulary import (
+    extended_tokenizers,
+    have_one_vocabulary,
+    kept_ids,
+    parts_of_new,
+    with_languages,
+)
 from transformer_cli.data.pairs import texts_of
+from transformer_cli.data.prune_vocabulary import pruned_tokenizers
 from transformer_cli.data.splits import load_splits
 from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizers, sampled
-from transformer_cli.errors import CheckpointError, TfmError
+from transformer_cli.decoding.directions import direction_of, language_among, shown_languages
+from transformer_cli.errors import CheckpointError, ConfigError, TfmError
 from transformer_cli.evaluation.held_out import read_left_out, to_leave_out
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.locate import address_in, locate_model, model_at
 from transformer_cli.models.runs import run_of
+from transformer_cli.registry import did_you_mean
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import check_patterns, is_trained
 from transformer_cli.training.resuming import RESUME_AUTO
@@ -161,7 +171,44 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     taken = start.model.tokenizers
     if config.data.trained.has_labels:  # which it has for its target
         taken = Tokenizers(taken.source, taken.source)
-    return taken if start.is_resumed else _with_new_pieces(config, taken, start.left_out)
+    if start.is_resumed:
+        return taken
+    init = config.init
+    if init.extend_languages:
+        languages = list(taken.source.languages)
+        if init.like is not None:
+            language_among(init.like, [], languages, flag="init.like")
+        source, target = (with_languages(one, init.extend_languages) for one in (taken.source, taken.target))
+        taken = replace(taken, source=source, target=target)
+    taken = _with_new_pieces(config, taken, start.left_out)
+    return _pruned(config, start, taken) if init.keep_languages else taken
+
+
+def _pruned(config: TrainConfig, start: Initial, tokenizers: Tokenizers) -> Tokenizers:
+    """The tokenizers with the tokens of init.keep_languages alone, and the pieces that the text uses."""
+    known = [*tokenizers.source.languages] or [
+        code for side in (start.model.source_lang, start.model.target_lang) for code in languages_of(side)
+    ]
+    kept = [language_among(code, [], known, flag="init.keep_languages") for code in config.init.keep_languages]
+    if other := [code for code in _asked_languages(config, tokenizers) if code not in kept]:
+        given = ",".join(config.init.keep_languages)
+        raise ConfigError(f"init.keep_languages=[{given}]: the corpus has tags of {other[0]}, too. Add it")
+    fetch(config.data, progress=True)
+    with TemporaryDirectory() as spool:
+        splits = load_splits(config.data, Path(spool))
+        texts = [splits.train, splits.dev, *([splits.test] if splits.test is not None else [])]
+        pruned = pruned_tokenizers(tokenizers, chain.from_iterable(text.each() for text in texts), kept)
+    LOGGER.info(
+        "vocabulary: %s of %s pieces, those that the text needs",
+        *(f"{len(one.source):,}" for one in (pruned, tokenizers)),
+    )
+    return pruned
+
+
+def _asked_languages(config: TrainConfig, tokenizers: Tokenizers) -> list[str]:
+    """The languages that the tags of the corpus name, of a model in which languages are tokens."""
+    tags = {*config.data.all_tags}
+    return [code for code in tokenizers.source.languages if {source_tag(code), target_tag(code)} & tags]
 
 
 def left_out_for(start: Initial | None) -> Sequence[str]:
@@ -172,6 +219,14 @@ def left_out_for(start: Initial | None) -> Sequence[str]:
 def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers, left_out: Sequence[str]) -> Tokenizers:
     """The tokenizers with the pieces of init.extend_vocab, and the tags and symbols of the corpus that they lack."""
     data, n_pieces = config.data, config.init.extend_vocab
+    languages = tokenizers.source.languages
+    for tag in data.all_tags:
+        if languages and tag not in tokenizers.source.tags and tag.startswith("<2"):
+            code = tag.strip("<2>")
+            raise ConfigError(
+                f"data.tags: {tag} asks for no language of the model{did_you_mean(code, languages)}. Correct it, or add"
+                f" the language by init.extend_languages=[{code}]"
+            )
     known = {*tokenizers.source.tags, *tokenizers.source.pieces(range(len(tokenizers.source)))}
     written = [tokenizers.source.normalized(symbol, as_written=True) for symbol in data.tokenizer.user_symbols]
     tags, symbols = ([one for one in entries if one not in known] for entries in (data.all_tags, written))
@@ -238,7 +293,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
 def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) -> None:
     """Log what is taken over, and what differs from `config`."""
     model = start.model
-    languages, ids = f"{model.source_lang} → {model.target_lang}", model.tokenizers
+    languages, ids = direction_of(model), model.tokenizers
     with_its = "tokenizer" if ids.joint or config.data.trained.has_labels else "two tokenizers"
     LOGGER.info(
         "init.from=%s: %s, step %d, with its %s in place of data.tokenizer",
@@ -257,10 +312,12 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
             "Add lora.also=[embeddings]" if config.lora.rank else "Leave them out of init.freeze",
         )
     trained, now = (model.source_lang, model.target_lang), (config.data.source_lang, config.data.target_lang)
-    if config.data.trained.translates and trained != now:
+    known = [{*languages_of(side), *config.init.extend_languages} for side in trained]
+    is_new = any(not known_side.issuperset(languages_of(side)) for known_side, side in zip(known, now, strict=True))
+    if config.data.trained.translates and is_new:
         LOGGER.warning(
             "init.from=%s: was trained from %s to %s, and data=%s is from %s to %s",
-            *(config.init.from_, *trained, config.data.name, *now),
+            *(config.init.from_, *map(shown_languages, trained), config.data.name, *now),
         )
 
 
@@ -278,7 +335,7 @@ def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers)
         if old != new:
             chosen = ", ".join(map(str, copied_layers(old, new)))
             LOGGER.info("%s: %d layers, which are those of number %s of %d", side, new, chosen, old)
-    weights = _with_new_rows(_taken(config, model), model.tokenizers, tokenizers)
+    weights = _with_rows(_taken(config, model), model.tokenizers, tokenizers, config.init.like)
     is_same_kind = model.config.name == config.model.name
     is_head_pooled_so = (model.config.pooling is Pooling.segments) == (config.model.pooling is Pooling.segments)
     if is_same_kind and is_head_pooled_so and model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
@@ -321,19 +378,26 @@ def _with_layers(weights: Mapping[str, Tensor], side: str, chosen: Sequence[int]
     return found
 
 
-def _with_new_rows(weights: dict[str, Tensor], before: Tokenizers, now: Tokenizers) -> dict[str, Tensor]:
-    """`weights` with a row for each entry that `now` has more: the mean of the rows of its parts in `before`."""
-    parts = parts_of_new(before.source, now.source)
-    of_target = parts_of_new(before.target, now.target) if not now.labels else []
+def _with_rows(weights: dict[str, Tensor], before: Tokenizers, now: Tokenizers, like: str | None) -> dict[str, Tensor]:
+    """`weights` with a row for each entry of `now`: its own, or the mean of the rows of its parts in `before`."""
+    if like is not None:
+        like = language_among(like, [], [*before.source.languages], flag="init.like")
+    parts = parts_of_new(before.source, now.source, like)
+    of_target = parts_of_new(before.target, now.target, like) if not now.labels else []
     if have_one_vocabulary(before):
         parts = of_target = [a or b for a, b in zip(parts, of_target or parts, strict=True)]
     found = dict(weights)
-    for names, rows in ((OF_SOURCE, parts), (OF_TARGET, of_target)):
-        for name in names:
-            if rows and name in weights:
-                old = weights[name]
-                new = [old[row or [before.target.unk_id]].double().mean(dim=0) for row in rows]
-                found[name] = torch.cat([old, torch.stack(new).to(old.dtype)])
+    for names, rows, old_ids, new_ids in (
+        (OF_SOURCE, parts, before.source, now.source),
+        (OF_TARGET, of_target, before.target, now.target),
+    ):
+        given = [name for name in names if name in weights]
+        kept = kept_ids(old_ids, new_ids) if given else []
+        for name in given:
+            old = weights[name]
+            left = old if len(kept) == len(old_ids) else old[torch.tensor(kept)]
+            new = [old[row or [before.target.unk_id]].double().mean(dim=0) for row in rows]
+            found[name] = torch.cat([left, torch.stack(new).to(old.dtype)]) if new else left
     if parts or of_target:
         LOGGER.info("%s new pieces begin as the mean of their parts", f"{max(len(parts), len(of_target)):,}")
     return found

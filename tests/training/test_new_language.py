@@ -1,0 +1,100 @@
+"""One more language for a model in which languages are tokens, and a model of a few of its languages."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.data.test_extend_vocabulary import SYLLABLES, sentences
+from tests.data.test_prune_vocabulary import packed
+from tests.toy import run as toy_run
+from tests.toy.run import MODEL
+from transformer_cli.cli import main
+from transformer_cli.config.data import TokenizerKind
+from transformer_cli.config.model import Positions, Tying
+from transformer_cli.config.train import InitConfig
+from transformer_cli.data.extend_vocabulary import with_languages
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.models.file import read_model, write_model
+from transformer_cli.training.checkpoints import CheckpointStore
+from transformer_cli.training.initialisation import Initial, initial_weights
+
+TOKENIZER = Tokenizer(packed(TokenizerKind.bpe).to_bytes())
+SIZES = replace(MODEL, tie_embeddings=Tying.three_way, positions=Positions.sinusoidal)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model of the languages xx and yy, and text in xx, yy and zz."""
+    monkeypatch.chdir(tmp_path)
+    model = toy_run.random_file(SIZES, Tokenizers(TOKENIZER, TOKENIZER), seed=1)
+    write_model(tmp_path / "base.safetensors", replace(model, source_lang="xx+yy", target_lang="xx+yy"))
+    for name, n in (("train", 60), ("dev", 8)):
+        for seed, language in enumerate(("xx", "yy", "zz")):
+            lines = sentences(SYLLABLES, n, seed=10 * n + seed)
+            (tmp_path / f"{name}.{language}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+def words(*more: str, targets: tuple[str, ...] = ("yy", "zz")) -> list[str]:
+    files = {name: f"[{','.join(f'{name}.xx,{name}.{one}' for one in targets)}]" for name in ("train", "dev")}
+    tags = json.dumps([f"<xx> <2{one}>" for one in targets])
+    return [
+        *("train", "init.from=base.safetensors", "data=files", "data.source_lang=xx"),
+        *(f"data.target_lang={'+'.join(targets)}", f"data.train={files['train']}", f"data.tags={tags}"),
+        *(f"data.dev={files['dev']}", f"data.dev_tags={tags}", f"data.test={files['dev']}", f"data.test_tags={tags}"),
+        *("data.clean=[]", "train.max_steps=2", "train.eval_every=2", "train.robustness_lines=0", "device=cpu"),
+        *("decode=greedy", "train.tokens_per_update=300", "train.average_last=1", "name=new"),
+        *more,
+    ]
+
+
+@pytest.mark.parametrize("like", ["yy", None])
+def test_the_token_of_a_new_language_begins_as_that_of_another_or_as_the_mean(like: str | None) -> None:
+    model = toy_run.random_file(SIZES, Tokenizers(TOKENIZER, TOKENIZER), seed=1)
+    extended = with_languages(TOKENIZER, ["zz"])
+    assert extended.languages == {**TOKENIZER.languages, "zz": len(TOKENIZER)}
+    assert {"<zz>", "<2zz>"} <= set(extended.tags)
+    init = InitConfig(from_="x", extend_languages=["zz"], like=like)
+    config = replace(toy_run.config(model=model.config), name="x", init=init)
+    weights = initial_weights(config, Initial(Path("x"), model, is_resumed=False), Tokenizers(extended, extended))
+    before, after = model.weights["source_embedding.weight"], weights["source_embedding.weight"]
+    assert torch.equal(after[:-1], before)
+    others = [TOKENIZER.languages[one] for one in ([like] if like else ["xx", "yy"])]
+    assert torch.allclose(after[-1], before[others].mean(dim=0), atol=1e-7)
+
+
+def test_a_model_learns_one_more_language_and_keeps_those_that_are_named(place: Path) -> None:
+    more = ["init.extend_languages=[zz]", "init.like=yy", "init.keep_languages=[xx,yy,zz]", "train.floor={xx-2yy:-50}"]
+    assert main(words(*more)) == 0
+    model = read_model(place / "runs/new/model.safetensors")
+    assert list(model.tokenizers.source.languages) == ["xx", "yy", "zz"]
+    assert len(model.tokenizers.source) < 0.75 * len(TOKENIZER)
+    scored = json.loads((place / "runs/new/result.json").read_bytes())["best"]
+    assert {"dev_bleu <xx> <2yy>", "dev_bleu <xx> <2zz>"} <= scored.keys()
+    (place / "base.safetensors").unlink()
+    assert main(words(*more, "train.max_steps=3")) == 0  # goes on from its own checkpoint
+    store = CheckpointStore(place / "runs/new")
+    assert store.load_model(3).tokenizers.source.sha256 == model.tokenizers.source.sha256
+    assert main(["translate", "--checkpoint=runs/new", "--from=xx", "--to=zz", "ka to"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["init.extend_languages=[yy]"], "yy is a language of the model already. Leave it out"),
+        (["init.extend_languages=[zz]", "init.like=qq"], "init.like qq: not a language of the model"),
+        (["init.like=yy"], "init.like=yy: there is no language to begin like it. Name it in init.extend_languages"),
+        (["init.extend_languages=[zz]", "init.keep_languages=[xx,zz]"], "the corpus has tags of yy, too. Add it"),
+        (["init.extend_languages=[zz]", "init.keep_languages=[xx,yy,zz,ww]"], "ww: not a language of the model"),
+        ([], "data.tags: <2zz> asks for no language of the model"),
+    ],
+)
+def test_what_the_model_or_the_corpus_does_not_have_is_refused(
+    place: Path, more: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words(*more)) == 2
+    assert says in capsys.readouterr().err.splitlines()[-1]
+    assert not (place / "runs/new/checkpoints").exists()
