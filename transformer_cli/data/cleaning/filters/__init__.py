@@ -20,7 +20,7 @@ from transformer_cli.data.cleaning.filters import word_alignment  # isort: split
 
 from transformer_cli.data.cleaning.filters import near_duplicates
 
-VERSION = 2  # to be raised when the same filters would keep other pairs, or auto has other ones
+VERSION = 3  # to be raised when the same filters would keep other pairs, or auto has other ones
 
 __all__ = [
     "FILTERS",

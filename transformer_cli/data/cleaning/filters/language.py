@@ -21,7 +21,7 @@ from transformer_cli.languages import iso_639_1
 
 _CLEARLY = 0.3  # nats a trigram: a line is in the language of the other side
 _EVIDENCE = 4.0  # nats of the whole line
-_UNUSUAL = 2.0  # standard deviations below the median of the lines of one length: only those are identified
+_UNUSUAL = 2.5  # standard deviations below the median of the lines of one length: only those are identified
 _LETTERS = 15  # in a line that is judged: fewer are a name as often as a sentence
 _IDENTIFIED = 300  # lines of the sample, by which the declared language is checked
 _LONGEST = 300  # characters of a line that are read

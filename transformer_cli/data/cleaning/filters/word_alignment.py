@@ -42,7 +42,7 @@ class WordAlignment(Filter):
 
     what = "with unrelated words on the two sides"
     repair = "paired again, in blocks in which one side was shifted by a few lines"
-    threshold, low, high = 0.94, 0.5, 1.0
+    threshold, low, high = 0.955, 0.5, 1.0
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:
