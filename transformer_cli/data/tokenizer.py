@@ -142,8 +142,7 @@ class Tokenizer:
         """
         if not self.languages:
             return ()
-        asked = [self._asking[tag] for tag in tags if tag in self._asking]
-        named = [tag for tag in tags if tag.strip("<>") in self.languages]
+        named, asked = self._sides(tags)
         for found, side, flag in ((asked, "into", "--to"), (named, "from", "--from")):
             if len(found) != 1:
                 what = "several languages" if found else "no language"
@@ -151,7 +150,15 @@ class Tokenizer:
                     f"{flag}: {what} to translate {side}, and the model has {len(self.languages)} of them. Give {flag}"
                     f" LANGUAGE, or begin the line with tags, as {' '.join(self._example())}"
                 )
-        return tuple(asked)
+        return (self._asking[asked[0]],)
+
+    def is_direction(self, tags: Sequence[str]) -> bool:
+        """Whether tags name a language of the source, and one of the translation."""
+        return all(len(side) == 1 for side in self._sides(tags))
+
+    def _sides(self, tags: Sequence[str]) -> tuple[list[str], list[str]]:
+        asked = [tag for tag in tags if tag in self._asking]
+        return [tag for tag in tags if tag.strip("<>") in self.languages], asked
 
     def _example(self) -> list[str]:
         first, *_, last = list(self.languages) * 2

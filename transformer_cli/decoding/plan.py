@@ -43,6 +43,7 @@ class Segment:
     text: str = ""  # which `ids` encode, without its tags
     n_tags: int = 0  # tokens before those of the text
     prefix: tuple[int, ...] = ()  # tokens that its translation begins with
+    n_first: int = 0  # of them those that the model's every translation begins with, as that of its language
     terms: tuple[Term, ...] = ()  # of the terminology, that are in `text`
     required: tuple[tuple[int, ...], ...] = ()  # token sequences that its translation must contain
 
@@ -120,13 +121,14 @@ class Planner:
             own_ids = source.behind(tags, [])
             parts, too_long = self._split(text, ids, self.max_source_length - len(own_ids))
             first_ids = self.tokenizers.source.asked_ids(tags) if parts else ()
+            n_first = len(first_ids) + len(self.tokenizers.target.prefix_ids)
             segments = []
             for i, part in enumerate(parts):
                 given = (prefixes[n] if prefixes is not None and i == 0 else ()) or self.tokenizers.target.prefix_ids
                 prefix = (*first_ids, *given)
                 terms = self.terminology.find(part.text) if self.terminology else ()
                 tagged = source.behind(tags, part.ids)
-                segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, tuple(terms)))
+                segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, n_first, tuple(terms)))
             invisible = tuple(dict.fromkeys(format_characters(lines[n]))) if shown[n] is not lines[n] else ()
             work.append(
                 PlannedLine(text, segments, too_long, unknown_characters(text, ids, plain), invisible, tags=tags)

@@ -249,7 +249,7 @@ class TorchEngine:
             torch.tensor(max_lengths),
             config,
             seeds=[(request.seed, request.first_line + segment.line, segment.part) for segment in batch],
-            constraints=[Constraints(s.prefix, s.required) for s in batch] if has_constraints else [],
+            constraints=[Constraints(s.prefix, s.n_first, s.required) for s in batch] if has_constraints else [],
             source_lengths_B=to_device(torch.tensor(list(map(len, rows))), self.device),
             to_text=self.tokenizers.target.decode,
             device=self.device,

@@ -77,7 +77,7 @@ def more_than_pieces(packed: PackedTokenizer) -> str | None:
     found = {
         "a segmenter other than SentencePiece": packed.segmenter is not Segmenter.sentencepiece,
         "tags that are looked up whole": packed.whole,
-        "a token that every sentence begins with": packed.prefix,
+        "a token that every sentence begins with": packed.prefix or packed.languages,
         "Moses tokenization": packed.moses is not None,
         "lower case": packed.lowercase,
     }

@@ -11,7 +11,7 @@ from transformer_cli.addons.interop import ctranslate2
 from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.exported import facts_of, read_export
 from transformer_cli.addons.interop.publish import publishing
-from transformer_cli.addons.interop.verify import made_up, verify
+from transformer_cli.addons.interop.verify import in_all_languages, made_up, verify
 from transformer_cli.config.decode import Quantize
 from transformer_cli.environment import user_cache
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
@@ -67,7 +67,7 @@ def is_convertible(model: ModelFile) -> bool:
         ctranslate2.check(model.config)
     except ConfigError:
         return False
-    return model.config.name == "transformer" and not model.tokenizers.target.prefix_ids
+    return model.config.name == "transformer"
 
 
 def beside_model(path: Path) -> Path:
@@ -109,7 +109,7 @@ def _convert(path: Path, model: ModelFile, directory: Path, *, sha256: str, quan
     facts |= {"library": library, "quantization": quantization, "model": str(path)}
     with publishing(directory, facts) as folder:
         ctranslate2.write(model, folder, quantization=quantization)
-        lines = made_up(model.tokenizers.source)[:N_VERIFIED_LINES]
+        lines = in_all_languages(made_up(model.tokenizers.source)[:N_VERIFIED_LINES], model.tokenizers.source)
         program = ctranslate2.Loaded(folder, model.tokenizers)
         verdict = verify(model, program, lines, is_float32=quantization == "float32")
         facts["verified"] = {"text": "random pieces", **verdict.as_dict()}

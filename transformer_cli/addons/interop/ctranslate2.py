@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.addons.interop.text import folder_tokenizers, write_tokenizers
+from transformer_cli.addons.interop.verify import first_ids
 from transformer_cli.addons.interop.weights import (
     built,
     check_heads,
@@ -24,7 +25,6 @@ from transformer_cli.addons.interop.weights import (
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import ControlIds
-from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding
 from transformer_cli.models.file import ModelFile
@@ -99,11 +99,6 @@ def specification(model: ModelFile, specs: ModuleType) -> Any:
 
 def put_control(config: Any, model: ModelFile) -> None:
     target = model.tokenizers.target
-    if target.prefix_ids:
-        raise ConfigError(
-            f"tokenizer: every translation begins with {target.pieces(target.prefix_ids)[0]}, which the config of"
-            " CTranslate2 cannot hold. Use engine=torch"
-        )
     config.unk_token, config.bos_token, config.eos_token = target.pieces([target.unk_id, target.bos_id, target.eos_id])
     config.decoder_start_token, config.add_source_eos = config.bos_token, bool(model.tokenizers.source.end_ids)
     config.layer_norm_epsilon = model.config.epsilon
@@ -186,21 +181,29 @@ class Loaded:
     def __init__(self, directory: Path, tokenizers: Tokenizers, *, compute_type: str = "default") -> None:
         library = imported("ctranslate2", needs="tfm export ctranslate2")
         self.translator = library.Translator(str(directory), compute_type=compute_type, intra_threads=1)
-        self.source, self.target = tokenizers.source, tokenizers.target
+        self.tokenizers, self.source, self.target = tokenizers, tokenizers.source, tokenizers.target
         self.ids = {piece: number for number, piece in enumerate(vocabulary(tokenizers.target))}
         self.banned = ControlIds.of(self.target).banned
         self.directory = directory
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
-        pieces = [self.source.pieces(ids) for ids in sources]
-        found = self.translate_pieces(pieces, beam_size=beam_size, max_tokens=max_tokens)
+    def translate(
+        self, sources: Sequence[Sequence[int]], begun: Sequence[Sequence[int]] = (), *, beam_size: int, max_tokens: int
+    ) -> list[list[int]]:
+        pieces, prefixes = [self.source.pieces(ids) for ids in sources], [self.target.pieces(ids) for ids in begun]
+        found = self.translate_pieces(pieces, prefixes, beam_size=beam_size, max_tokens=max_tokens)
         return [[self.ids[piece] for piece in row] for row in found]
 
     def translate_pieces(
-        self, sources: Sequence[Sequence[str]], *, beam_size: int = 1, max_tokens: int
+        self,
+        sources: Sequence[Sequence[str]],
+        prefixes: Sequence[Sequence[str]] = (),
+        *,
+        beam_size: int = 1,
+        max_tokens: int,
     ) -> list[list[str]]:
         found = self.translator.translate_batch(
             sources,
+            target_prefix=prefixes if any(prefixes) else None,
             beam_size=beam_size,
             max_decoding_length=max_tokens,
             min_decoding_length=0,  # EOS counts as the others do
@@ -212,7 +215,8 @@ class Loaded:
 
     def translate_text(self, lines: Sequence[str], *, max_tokens: int) -> list[str]:
         source, target = folder_tokenizers(self.directory)
-        found = self.translate_pieces([source.pieces(line) for line in lines], max_tokens=max_tokens)
+        prefixes = [self.target.pieces(first_ids(self.tokenizers, line)) for line in lines]
+        found = self.translate_pieces([source.pieces(line) for line in lines], prefixes, max_tokens=max_tokens)
         return [target.decode([self.ids[piece] for piece in pieces]) for pieces in found]
 
     def shown(self, text: str) -> str:

@@ -128,7 +128,8 @@ class CTranslate2Engine:
             ) from error
         self.source_pieces = tokenizers.source.pieces(range(len(tokenizers.source)))
         target = tokenizers.target
-        self.ids = {piece: number for number, piece in enumerate(target.pieces(range(len(target))))}
+        self.target_pieces = target.pieces(range(len(target)))
+        self.ids = {piece: number for number, piece in enumerate(self.target_pieces)}
 
     @property
     def n_searches(self) -> int:
@@ -221,6 +222,9 @@ class CTranslate2Engine:
         longest = self._longest(batch, config)
         pending: list[Any] = self.library.translate_batch(
             [self._source(segment.ids) for segment in batch],
+            target_prefix=[list(map(self.target_pieces.__getitem__, one.prefix)) for one in batch]
+            if any(one.prefix for one in batch)
+            else None,
             asynchronous=True,
             beam_size=config.beam_size,
             # With a length penalty it goes on until N have ended; all of them are returned, and ranked here.

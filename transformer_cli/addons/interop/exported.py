@@ -38,6 +38,7 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
         "averaged": model.averaged,
         "provenance": model.provenance,
         "tags": list(model.tokenizers.source.tags),
+        "languages": _languages(model.tokenizers),
         "parameters": sum(weight.numel() for weight in model.weights.values()),
         "vocabularies": {
             "source": len(model.tokenizers.source),
@@ -45,6 +46,13 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
             "joint": model.tokenizers.joint,
         },
     }
+
+
+def _languages(tokenizers: Tokenizers) -> list[str]:
+    """Two pieces that name languages, for the example of a model card: those of the model, or two of many."""
+    sides = (tokenizers.source.packed, tokenizers.target.packed)
+    of_sides = [[*side.prefix, *side.languages] for side in sides if side is not None]
+    return [of_sides[0][0], of_sides[1][-1]] if len(of_sides) == 2 and all(of_sides) else []
 
 
 def read_export(directory: Path, *, program: str) -> Exported:

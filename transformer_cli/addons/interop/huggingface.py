@@ -44,6 +44,7 @@ from transformer_cli.models.layers import Residual
 # Rows of the sinusoid table, which is finite there: more than a line has after it was split.
 _N_POSITIONS = 2048
 TORCH_EPSILON = 1e-5  # of nn.LayerNorm, which transformers leaves as it is
+BIAS = "final_logits_bias"
 _PROGRAM = "no architecture of transformers that is ours otherwise"
 
 
@@ -55,31 +56,40 @@ def convert(model: ModelFile) -> Any:
     check(model)
     model = with_wide_embeddings(model)
     library = imported("transformers", needs="tfm export huggingface")
-    options = _architecture(model)
+    options = architecture(model)
     if model.config.norm is Norm.post:
         converted = library.MarianMTModel(library.MarianConfig(**options))
     else:
         converted = library.PegasusForConditionalGeneration(library.PegasusConfig(**options))
-    found = converted.load_state_dict(weights(model), strict=False)
-    left = [name for name in found.missing_keys if "embed_positions" not in name and name != "final_logits_bias"]
+    return filled(converted, weights(model), library.GenerationConfig(**generation(model)))
+
+
+def filled(converted: Any, theirs: Mapping[str, Tensor], control: Any) -> Any:
+    """A model of that library with these weights."""
+    found = converted.load_state_dict(theirs, strict=False)
+    left = [name for name in found.missing_keys if "embed_positions" not in name and name != BIAS]
     assert not left, left
     assert not found.unexpected_keys, found.unexpected_keys
     converted.tie_weights()
-    converted.generation_config = library.GenerationConfig(**generation(model))
+    converted.generation_config = control
     return converted.eval()
 
 
 def write(model: ModelFile, directory: Path) -> Any:
     """Write `convert(model)` and its tokenizer into `directory`, which is there and empty; return the model."""
     converted = convert(model)
+    save(converted, tokenizer_files(model), directory)
+    return converted
+
+
+def save(converted: Any, files: Mapping[str, bytes], directory: Path) -> None:
     try:
         with quiet():
             converted.save_pretrained(directory)
     except SafetensorError as error:  # of a disk too, without details
         raise OSError(errno.EIO, str(error)) from error
-    for name, content in tokenizer_files(model).items():
+    for name, content in files.items():
         (directory / name).write_bytes(content)
-    return converted
 
 
 @contextmanager
@@ -122,10 +132,10 @@ def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
     files = {
         "source.spm": finding_tags(normalising(source), tags),
         "target.spm": finding_tags(normalising(target), tags if model.tokenizers.joint else []),
-        "vocab.json": _as_json(_vocabulary(source, tags)),
-        "tokenizer_config.json": _as_json(config),
+        "vocab.json": as_json(_vocabulary(source, tags)),
+        "tokenizer_config.json": as_json(config),
     }
-    return files if model.tokenizers.joint else files | {"target_vocab.json": _as_json(_vocabulary(target))}
+    return files if model.tokenizers.joint else files | {"target_vocab.json": as_json(_vocabulary(target))}
 
 
 def _vocabulary(tokenizer: Tokenizer, tags: Sequence[str] = ()) -> dict[str, int]:
@@ -133,7 +143,7 @@ def _vocabulary(tokenizer: Tokenizer, tags: Sequence[str] = ()) -> dict[str, int
     return {marked(piece) if piece in tags else piece: number for number, piece in pieces}
 
 
-def _as_json(value: object) -> bytes:
+def as_json(value: object) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -177,7 +187,7 @@ def starts_at_zero(model: ModelFile) -> bool:
     return not model.weights[f"{name}.weight"][model.tokenizers.target.bos_id].any()
 
 
-def _architecture(model: ModelFile) -> dict[str, Any]:
+def architecture(model: ModelFile) -> dict[str, Any]:
     """The config that MarianMT and Pegasus share."""
     config, source, target = model.config, model.tokenizers.source, model.tokenizers.target
     options: dict[str, Any] = {
@@ -252,7 +262,7 @@ def weights(model: ModelFile) -> Mapping[str, Tensor]:
     if model.config.decoder_start is DecoderStart.zero and model.config.tie_embeddings.has_own_output:
         target_VD[model.tokenizers.target.bos_id] = 0  # a copy, as indexing makes one
     theirs = {
-        "final_logits_bias": torch.zeros(1, len(output_VD)) if output.bias is None else output.bias.detach()[None],
+        BIAS: torch.zeros(1, len(output_VD)) if output.bias is None else output.bias.detach()[None],
         "model.encoder.embed_tokens.weight": source_VD,
         "model.decoder.embed_tokens.weight": target_VD,
         "lm_head.weight": output_VD,
@@ -307,7 +317,9 @@ class Loaded:
         self.control = self.model.generation_config
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
-        found_BT = self.generate(*self.padded(sources), beam_size=beam_size, max_tokens=max_tokens)
+        return self.without_ends(self.generate(*self.padded(sources), beam_size=beam_size, max_tokens=max_tokens))
+
+    def without_ends(self, found_BT: Tensor) -> list[list[int]]:
         ends = (self.control.pad_token_id, self.control.eos_token_id)
         return [[i for i in row[1:] if i not in ends] for row in found_BT.tolist()]
 
@@ -320,12 +332,22 @@ class Loaded:
         return text
 
     @torch.inference_mode()
-    def generate(self, source_BS: Tensor, mask_BS: Tensor, *, beam_size: int, max_tokens: int) -> Tensor:
-        """Ids with the start, EOS and padding, [B, T]."""
+    def generate(
+        self,
+        source_BS: Tensor,
+        mask_BS: Tensor,
+        *,
+        beam_size: int,
+        max_tokens: int,
+        begun: Sequence[Sequence[int]] = (),
+    ) -> Tensor:
+        """Ids with the start, EOS and padding, [B, T]; each begins with its ids of `begun`."""
+        start = self.control.decoder_start_token_id
         with quiet():
             found_BT: Tensor = self.model.generate(
                 input_ids=source_BS,
                 attention_mask=mask_BS,
+                decoder_input_ids=torch.tensor([[start, *ids] for ids in begun]) if begun else None,
                 num_beams=beam_size,
                 max_length=max_tokens + 1,
                 length_penalty=0.0,
@@ -345,5 +367,11 @@ class Loaded:
 
     def padded(self, sources: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Ids with their EOS, and 1 at each that is real."""
-        source_BS = padded_ids([[*ids, self.control.eos_token_id] for ids in sources], self.control.pad_token_id)
-        return source_BS, padded_ids([[1] * (len(ids) + 1) for ids in sources], 0)
+        ends = self.end_ids
+        source_BS = padded_ids([[*ids, *ends] for ids in sources], self.control.pad_token_id)
+        return source_BS, padded_ids([[1] * (len(ids) + len(ends)) for ids in sources], 0)
+
+    @property
+    def end_ids(self) -> list[int]:
+        """What every source ends with."""
+        return [self.control.eos_token_id]

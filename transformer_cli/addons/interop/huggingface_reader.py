@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.interop.foreign import Imported, ReadOptions, files_like
-from transformer_cli.addons.interop.huggingface import quiet
+from transformer_cli.addons.interop.huggingface import BIAS, quiet
 from transformer_cli.addons.interop.huggingface_files import (
     CONFIG,
     GENERATION,
@@ -265,7 +265,6 @@ def _config_of(
     )
 
 
-BIAS = "final_logits_bias"
 _MATRICES = {"q": "q_proj", "k": "k_proj", "v": "v_proj", "o": "out_proj", "in": "fc1", "out": "fc2"}
 _BLOCKS = {"self": "self_attn", "cross": "encoder_attn"}
 

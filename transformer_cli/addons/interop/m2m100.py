@@ -77,7 +77,7 @@ NLLB_LANGUAGES = (
     " vie_Latn war_Latn wol_Latn xho_Latn ydd_Hebr yor_Latn yue_Hant zho_Hans zho_Hant zul_Latn"
 )
 PIECES, VOCABULARY, TOKENIZER, ADDED = "sentencepiece.bpe.model", "vocab.json", "tokenizer.json", "added_tokens.json"
-_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]  # of NLLB, where fairseq has them; the others are one behind SentencePiece's
+NLLB_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]  # as in fairseq; the others are one behind SentencePiece's
 _MASK = "<mask>"
 _LANGUAGE = re.compile(r"__([a-z]{2,8}(?:_\w+)?)__|[a-z]{2,3}_[A-Z][a-z]{3}(?:_\w+)?")
 _MOST_UNUSED = 256  # rows of the model behind its last piece: they fill up to a round number
@@ -132,13 +132,13 @@ def _nllb_vocabulary(folder: Path, settings: Mapping[str, Any], size: int) -> _V
         names = [model.id_to_piece(i) for i in range(len(model))]
     except (RuntimeError, OSError, UnicodeDecodeError):
         refuse_file(folder / PIECES, "not a SentencePiece model. Fetch it again")
-    if sorted(names[:3]) != sorted({*_FIRST} - {"<pad>"}):
+    if sorted(names[:3]) != sorted({*NLLB_FIRST} - {"<pad>"}):
         refuse_file(folder / PIECES, f"begins with {', '.join(map(quoted, names[:3]))}, not as NLLB's. Fetch it again")
     default = [*NLLB_LANGUAGES.split(), _MASK]
     last = settings.get("legacy_behaviour", False)
     if type(last) is not bool:
         refuse_file(folder / TOKENIZER_CONFIG, f"legacy_behaviour={quoted(str(last))}: neither true nor false")
-    found = _with_added(folder, PIECES, [*_FIRST, *names[3:]], default, settings, size)
+    found = _with_added(folder, PIECES, [*NLLB_FIRST, *names[3:]], default, settings, size)
     return replace(found, language_last=last)
 
 
@@ -285,7 +285,7 @@ def nllb_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
     packed = tokenizer.packed
     assert packed is not None
     languages = language_pieces(packed)
-    own = dict.fromkeys([*_FIRST, *languages, *packed.hidden])
+    own = dict.fromkeys([*NLLB_FIRST, *languages, *packed.hidden])
     plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     return {
         "added_tokens_decoder": {

@@ -241,9 +241,10 @@ def written(tokenizer: Tokenizer, *, name: str, segmenter: str, hides_pad: bool)
         raise ConfigError(
             "tokenizer: sentences end without </s>, which Marian always adds. `tfm translate` runs this model as it is"
         )
-    if packed.prefix:
+    if packed.prefix or packed.languages:
         raise ConfigError(
-            f"tokenizer: every sentence begins with {quoted(packed.prefix[0])}, which Marian does not add."
+            f"tokenizer: every sentence begins with {quoted([*packed.prefix, *packed.languages][0])}, which Marian does"
+            " not add."
             " `tfm translate` runs this model as it is"
         )
     if packed.lowercase or (packed.moses is not None and packed.segmenter is not Segmenter.subword_nmt):

@@ -31,6 +31,7 @@ from transformer_cli.addons.interop.verify import Ids, of_targets, padded_ids, s
 from transformer_cli.addons.interop.weights import built
 from transformer_cli.config.model import Activation, ModelConfig, Positions
 from transformer_cli.decoding.search import ControlIds
+from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.models.attention import CrossAttention, SelfAttention
 from transformer_cli.models.embeddings import LearnedPositions, NarrowEmbedding, TokenEmbedding, sinusoid_table
@@ -72,6 +73,11 @@ def write(model: ModelFile, directory: Path) -> None:
 def settings(model: ModelFile) -> dict[str, Any]:
     """What a search over the graphs has to know."""
     source, target = model.tokenizers.source, model.tokenizers.target
+    if source.languages or target.prefix_ids:
+        raise ConfigError(
+            "tokenizer: every translation begins with a token of its language, which the search over the graphs does"
+            " not add. Use `tfm export ctranslate2`"
+        )
     control = ControlIds.of(target)
     return {
         "source_lang": model.source_lang,

@@ -13,7 +13,7 @@ from transformer_cli.addons.interop.model_card import CARD, card, read_scores
 from transformer_cli.addons.interop.publish import check_destination, publishing
 from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.robustness_card import robustness_beside
-from transformer_cli.addons.interop.verify import N_LINES, made_up, verify
+from transformer_cli.addons.interop.verify import N_LINES, in_all_languages, made_up, verify
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.options import checked_options
 from transformer_cli.data.corpus import load_text
@@ -58,7 +58,10 @@ def run(config: ExportConfig) -> None:
     lines, whose = text_for(model, path)
     known = model.tokenizers.source.tags
     if form.takes_tags:
-        lines = [with_tags(line, known[i % len(known)], known) for i, line in enumerate(lines)] if known else lines
+        if model.tokenizers.source.languages:
+            lines = in_all_languages(lines, model.tokenizers.source)
+        elif known:
+            lines = [with_tags(line, known[i % len(known)], known) for i, line in enumerate(lines)]
     else:
         refuse_tags(model, config.format)
         lines = [split_tags(line, known)[1] for line in lines]

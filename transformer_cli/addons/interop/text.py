@@ -87,12 +87,15 @@ class FolderTokenizer(Protocol):
 
 def folder_tokenizers(directory: Path) -> list[FolderTokenizer]:
     """The tokenizers of source and target, as plain SentencePiece models if that is all that they are."""
-    return [
-        PackedText(packed)
-        if (packed := directory / f"{side}{PACKED}").exists()
-        else PlainText(directory / f"{side}.spm")
-        for side in SIDES
-    ]
+    found: list[FolderTokenizer] = []
+    for side in SIDES:
+        packed = directory / f"{side}{PACKED}"
+        if packed.exists():
+            tokenizer = Tokenizer(packed.read_bytes())
+            found.append(PackedText(tokenizer if side == "source" else tokenizer.without_tags()))
+        else:
+            found.append(PlainText(directory / f"{side}.spm"))
+    return found
 
 
 class PlainText:
@@ -117,8 +120,8 @@ class PlainText:
 class PackedText:
     """A packed tokenizer, which is ours."""
 
-    def __init__(self, file: Path) -> None:
-        self.tokenizer = Tokenizer(file.read_bytes())
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
 
     def ids(self, line: str) -> list[int]:
         return self.tokenizer.encode([line])[0]

@@ -17,6 +17,12 @@ source, target = (Tokenizer(Path(f"FOLDER/{side}.tokenizer").read_bytes()) for s
 """
 
 
+def export_languages(facts: Mapping[str, Any]) -> list[str]:
+    """The tokens of a source language and of a target language, which the model needs; an empty list of others."""
+    found = facts.get("languages")
+    return [str(one) for one in found] if isinstance(found, list) and len(found) == 2 else []
+
+
 def export_tags(facts: Mapping[str, Any]) -> list[str]:
     """The tags of an export; an empty list if the value is no list."""
     tags = facts.get("tags")

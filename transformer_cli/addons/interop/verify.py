@@ -239,9 +239,16 @@ def in_all_languages(lines: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     if not codes:
         return list(lines)
     step = next(n for n in range(len(codes) // 3 + 1, 3 * len(codes)) if math.gcd(n, len(codes)) == 1)
-    pairs = ((codes[n % len(codes)], codes[(n * step + 1) % len(codes)]) for n in range(len(lines)))
-    tagged = zip(lines, pairs, strict=True)
-    return [with_tags(line, f"{source_tag(a)} {target_tag(b)}", tokenizer.tags) for line, (a, b) in tagged]
+    directions = (
+        f"{source_tag(codes[n % len(codes)])} {target_tag(codes[(n * step + 1) % len(codes)])}"
+        for n in range(len(lines))
+    )
+    found = []
+    for line, direction in zip(lines, directions, strict=True):
+        tags, text = split_tags(line, tokenizer.tags)
+        if text.strip():
+            found.append(line if tokenizer.is_direction(tags) else with_tags(text, direction, tokenizer.tags))
+    return found
 
 
 def translations(

@@ -44,6 +44,8 @@ class LogitsProcessors:
         prefixes = [constraints.prefix for constraints in request.constraints]
         padded = [(*prefix, *[-1] * self.longest_prefix)[: self.longest_prefix] for prefix in prefixes]
         self.prefix_BT = to_device(torch.tensor(padded, dtype=torch.long), device)  # -1 behind each
+        n_first = [constraints.n_first for constraints in request.constraints]
+        self.n_first_B = to_device(torch.tensor(n_first, dtype=torch.long), device)
 
     @property
     def depends_on_history(self) -> bool:
@@ -71,7 +73,8 @@ class LogitsProcessors:
         ids_B = self.prefix_BT[:, length]
         ids_R1 = ids_B.repeat_interleave(len(log_p_RV) // len(ids_B))[:, None]
         some_R1 = ids_R1.clamp(min=0)
-        return some_R1, log_p_RV.gather(1, some_R1), ids_R1 >= 0
+        is_first_R1 = self.n_first_B.repeat_interleave(len(log_p_RV) // len(ids_B))[:, None] > length
+        return some_R1, log_p_RV.gather(1, some_R1).masked_fill(is_first_R1, 0.0), ids_R1 >= 0
 
     def after(self, beam_BN: Tensor | None, ids_BN: Tensor) -> None:
         if self.n_gram is None:
@@ -85,7 +88,7 @@ class LogitsProcessors:
         if self.past_BNT is not None:
             self.past_BNT = self.past_BNT[sentences_B]
         if self.longest_prefix:
-            self.prefix_BT = self.prefix_BT[sentences_B]
+            self.prefix_BT, self.n_first_B = self.prefix_BT[sentences_B], self.n_first_B[sentences_B]
 
 
 def ban_repeats(log_p_RV: Tensor, past_RT: Tensor, n: int) -> None:

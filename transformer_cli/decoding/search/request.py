@@ -59,6 +59,7 @@ class Constraints:
     """What a translation has to contain."""
 
     prefix: tuple[int, ...] = ()  # it begins with these
+    n_first: int = 0  # of them, tokens that count as certain: nothing but them was ever possible
     terms: tuple[tuple[int, ...], ...] = ()  # it contains each, contiguously; one that is listed twice, at two places
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
-from transformer_cli.addons.interop.usage import PLAIN_TOKENIZERS, export_tags
+from transformer_cli.addons.interop.usage import PLAIN_TOKENIZERS, export_languages, export_tags
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
@@ -38,6 +38,8 @@ class CTranslate2Exporter(Exporter):
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
         """The code that uses the export; of a vocabulary in another program's order, with our reader of it."""
+        if languages := export_languages(facts):
+            return _usage_with_languages(*languages)
         if is_packed:
             return "`tfm translate --checkpoint FOLDER < TEXT`"
         pieces, note = 'source.encode("TEXT", out_type=str)', ""
@@ -53,3 +55,18 @@ print(target.decode(result.hypotheses[0]))
 ```
 
 or `tfm translate --checkpoint FOLDER < TEXT`."""
+
+
+def _usage_with_languages(source: str, target: str) -> str:
+    return f"""The language of the text is its first token, and that of the translation the first of this.
+
+```python
+import ctranslate2
+{PLAIN_TOKENIZERS}
+translator = ctranslate2.Translator("FOLDER")
+pieces = ["{source}", *source.encode("TEXT", out_type=str)]
+(result,) = translator.translate_batch([pieces], target_prefix=[["{target}"]], beam_size=4, disable_unk=True)
+print(target.decode(result.hypotheses[0][1:]))
+```
+
+or `tfm translate --checkpoint FOLDER --from {source.strip("_")} --to {target.strip("_")} < TEXT`."""

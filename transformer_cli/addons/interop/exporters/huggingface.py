@@ -1,10 +1,11 @@
-"""A folder of Hugging Face transformers: a Marian or Pegasus model."""
+"""A folder of Hugging Face transformers: a Marian, Pegasus or M2M-100 model."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
+from transformer_cli.addons.interop.usage import export_languages
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
@@ -26,16 +27,26 @@ class HuggingFaceExporter(Exporter):
         return huggingface.max_positions(config)
 
     def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program":
-        from transformer_cli.addons.interop import huggingface
+        from transformer_cli.addons.interop import huggingface, m2m100_writer
 
+        if m2m100_writer.is_of_languages(model):
+            m2m100_writer.write(model, folder)
+            return m2m100_writer.LoadedM2M100(folder, model.tokenizers)
         huggingface.write(model, folder)
         return huggingface.Loaded(folder)
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
-        return """```python
+        if languages := export_languages(facts):
+            source, target = languages
+            call = f'''tokenizer.src_lang = "{source}"
+first = tokenizer.convert_tokens_to_ids("{target}")
+ids = model.generate(**tokenizer(["TEXT"], return_tensors="pt", padding=True), forced_bos_token_id=first)'''
+        else:
+            call = 'ids = model.generate(**tokenizer(["TEXT"], return_tensors="pt", padding=True))'
+        return f"""```python
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 model, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))
-ids = model.generate(**tokenizer(["TEXT"], return_tensors="pt", padding=True))
+{call}
 print(tokenizer.batch_decode(ids, skip_special_tokens=True))
 ```"""
