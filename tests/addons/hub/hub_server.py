@@ -17,6 +17,7 @@ import pytest
 
 LARGE = 2000  # bytes from which a file lies in the storage of large files
 TOKEN = "hf_made_for_the_tests"
+NAME = "toy/opus-mt-en-de"
 
 
 @dataclass
@@ -175,6 +176,7 @@ class Handler(BaseHTTPRequestHandler):
     def send(self, content: bytes, *, status: int = 200, stop_after: int | None = None, **headers: str) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
+        self.send_header("Connection", "close")
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
@@ -248,6 +250,7 @@ def point_to(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "HF_STORED_TOKENS_PATH": str(folder / "tokens"),
         "HF_HUB_OFFLINE": False,
         "HF_HUB_DISABLE_XET": True,
+        "DOWNLOAD_CHUNK_SIZE": 50,  # bytes that are lost with a connection, at most; of large models 10 MB
     }
     for name, value in values.items():
         assert hasattr(constants, name), name

@@ -7,13 +7,13 @@ download that was cut goes on, and every file is compared with the hash that the
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
-from transformer_cli.addons.hub.faults import Unreachable, explained, hub_library
+from transformer_cli.addons.hub.faults import Unreachable, explained, first_line, hub_library, transport_errors
 from transformer_cli.addons.hub.names import HubName, shortened
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
@@ -152,16 +152,37 @@ def _receive(name: HubName, commit: str, file: str, remote: RemoteFile) -> None:
         if n_bytes := output.tell():
             LOGGER.info("%s: %s goes on at byte %s of %s", name, file, f"{n_bytes:,}", f"{remote.size:,}")
         headers = hub_library(name, "utils").build_hf_headers()
-        transfer.http_get(
-            url,
-            output,
-            resume_size=output.tell(),
-            headers=headers,
-            expected_size=remote.size,
-            displayed_filename=file,
-        )
+        with _cut(name, file, output, remote):
+            transfer.http_get(
+                url,
+                output,
+                resume_size=output.tell(),
+                headers=headers,
+                expected_size=remote.size,
+                displayed_filename=file,
+            )
     _verify(name, file, remote, part)
     part.replace(blob)
+
+
+@contextmanager
+def _cut(name: HubName, file: str, output: BinaryIO, remote: RemoteFile) -> Iterator[None]:
+    """Say how much of a file is there after an error that ended its transfer, but for a refusal of the hub."""
+    refusal = hub_library(name, "errors").HfHubHTTPError
+    try:
+        yield
+    except refusal as error:
+        if error.response.status_code == 416:  # it has fewer bytes than were received
+            output.truncate(0)
+        raise
+    except (transport_errors(name), OSError) as error:
+        n_bytes = output.tell()
+        if not n_bytes or (isinstance(error, OSError) and error.errno is not None):
+            raise
+        raise EnvironmentFault(
+            f"{name}: the connection was cut at byte {n_bytes:,} of {remote.size or 0:,} of {file}"
+            f" ({first_line(error)}). Run again to go on from there"
+        ) from error
 
 
 def _verify(name: HubName, file: str, remote: RemoteFile, path: Path) -> None:
@@ -175,7 +196,8 @@ def _verify(name: HubName, file: str, remote: RemoteFile, path: Path) -> None:
                 digest.update(part)
         differs = "hash" if digest.hexdigest() != expected else ""
     if differs:
-        for one in (Path(os.path.realpath(path)), path):
+        cache, real = os.path.realpath(hub_library(name, "constants").HF_HUB_CACHE), Path(os.path.realpath(path))
+        for one in {path, *([real] if real.is_relative_to(cache) else [])}:  # not what a link out of it leads to
             with suppress(OSError):
                 one.unlink()
         raise EnvironmentFault(

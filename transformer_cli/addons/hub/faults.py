@@ -18,6 +18,12 @@ def hub_library(needs: object, module: str = "") -> Any:
     return imported(f"huggingface_hub.{module}".removesuffix("."), needs=str(needs))
 
 
+def transport_errors(needs: object) -> type[Exception]:
+    """The base of the errors of the library that sends the requests, which is not the same in all versions."""
+    found: type[Exception] = hub_library(needs, "errors").HfHubHTTPError.__mro__[1]
+    return found
+
+
 class Unreachable(EnvironmentFault):
     """No answer of the hub: no network, none allowed, or something else that answers in its place."""
 
@@ -26,8 +32,7 @@ class Unreachable(EnvironmentFault):
 def explained(name: HubName, place: Path) -> Iterator[None]:
     """Raise TfmError for what huggingface_hub raises; what can be copied to another machine lies in `place`."""
     errors, endpoint = hub_library(name, "errors"), hub_library(name, "constants").ENDPOINT
-    refused = errors.HfHubHTTPError
-    transport = refused.__mro__[1]  # the base of all errors of the library that sends the requests
+    refused, transport = errors.HfHubHTTPError, transport_errors(name)
     try:
         yield
     except TfmError:
@@ -46,14 +51,14 @@ def explained(name: HubName, place: Path) -> Iterator[None]:
                 " run the same command again"
             ) from error
         raise Unreachable(
-            f"{name}: {endpoint} does not answer as a hub does ({_shown(cause)}). Check HF_ENDPOINT"
+            f"{name}: {endpoint} does not answer as a hub does ({first_line(cause)}). Check HF_ENDPOINT"
             " and the network, and run again"
         ) from error
 
 
 def _unreachable(name: HubName, error: BaseException, place: Path, endpoint: str, errors: Any) -> Unreachable:
     is_off = isinstance(error, errors.OfflineModeIsEnabled)
-    why = "HF_HUB_OFFLINE is set" if is_off else f"{endpoint} cannot be reached: {_shown(error)}"
+    why = "HF_HUB_OFFLINE is set" if is_off else f"{endpoint} cannot be reached: {first_line(error)}"
     return Unreachable(
         f"{name}: is not kept here, and {why}. Connect to the network and run again, or use the name on a machine with"
         f" network, and copy {name.stem}* of its folder ~/.cache/tfm/hub to {place} on this one"
@@ -94,5 +99,5 @@ def _page(name: HubName, error: Any) -> str:
     return f"{address.scheme}://{address.host}{port}/{name.repository}"
 
 
-def _shown(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     return quoted(str(error).strip().split("\n")[0] or type(error).__name__, 120)

@@ -58,7 +58,9 @@ def read_name(text: str) -> HubName:
     repository, at, revision = text.partition("@")
     if (
         not _REPOSITORY.fullmatch(repository)
-        or not (len(repository) <= _MOST_CHARACTERS and "--" not in repository and ".." not in repository)
+        or len(repository) > _MOST_CHARACTERS
+        or any(part in repository for part in ("--", ".."))
+        or repository.endswith(".git")
         or (at and (not _REVISION.fullmatch(revision) or ".." in revision))
     ):
         raise ConfigError(
