@@ -123,6 +123,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.send_json({"transfer": "basic", "objects": objects})
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/([^/]+)", self.address):
             return self.commit(self.hub.repositories[match[1]])
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/(.+)", self.address):
+            listed = self.listing(match[1], self.hub.repositories[match[1]], match[2])["siblings"]
+            return self.send_json(
+                [{"type": "file", "path": it["rfilename"], "size": it["size"], "oid": it["blobId"]} for it in listed]
+            )
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", self.address)
         assert match, self.address
         found = self.found(match[1], match[2] or "main")
@@ -216,7 +221,9 @@ def git_sha1(content: bytes) -> str:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
 
 
 @contextmanager

@@ -1,54 +1,434 @@
 """Names of the hub wherever a model is named, against a hub on this machine that serves small models."""
 
-from collections.abc import Iterator
+import json
+import shutil
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.addons.hub.hub_server import HubServer, files_of, point_to, serving
+import transformer_cli
+from tests.addons.hub.conftest import UNUSED
+from tests.addons.hub.hub_server import NAME, TOKEN, HubServer, files_of
+from tests.addons.interop.test_export import model_file
 from tests.addons.interop.toy_huggingface import opus
-from tests.support.contract import run
-from tests.toy.translator import sentences
+from tests.support.contract import refused, run, tree
+from tests.support.forked import Forked
+from transformer_cli.addons.hub import fetching, opening
+from transformer_cli.addons.hub.kept import find, hub_folder
+from transformer_cli.addons.hub.names import read_name
+from transformer_cli.addons.interop import huggingface
+from transformer_cli.addons.interop.conversions import conversion_of
+from transformer_cli.addons.interop.importing import files_of_format
+from transformer_cli.errors import CheckpointError, EnvironmentFault
+from transformer_cli.models.file import model_pieces, read_model
+from transformer_cli.models.header import read_header
+from transformer_cli.models.locate import locate_model
 
-NAME = "toy/opus-mt-en-de"
-CARD = {"license": "cc-by-4.0", "language": ["en", "de"]}
-UNUSED = {
-    "README.md": b"---\nlicense: cc-by-4.0\n---\n",
-    "tf_model.h5": b"x" * 5000,
-    "pytorch_model.bin": b"y" * 5000,
-    "onnx/model.onnx": b"z" * 5000,
-    ".gitattributes": b"",
-}
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    folder = tmp_path_factory.mktemp("opus") / "opus"
-    opus(folder)
-    return files_of(folder)
+ADDRESS = f"hf:{NAME}"
 
 
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes]) -> Iterator[HubServer]:
-    """A hub with one model of Hugging Face, and a text of five lines in the working folder."""
-    (tmp_path / "text").write_text("".join(f"{line}\n" for line in sentences(5, seed=5)), encoding="utf-8")
-    with serving() as server:
-        server.publish(NAME, {**files, **UNUSED}, card=CARD)
-        point_to(server.url, tmp_path, monkeypatch)
-        yield server
+def commit_of(hub: HubServer) -> str:
+    return hub.repositories[NAME].names["main"]
 
 
-def kept_folder(tmp_path: Path) -> Path:
-    return tmp_path / "cache" / "tfm" / "hub"
-
-
-def test_a_name_translates_and_later_uses_need_no_network(hub: HubServer, tmp_path: Path) -> None:
-    first = run(["translate", "--checkpoint", f"hf:{NAME}", "--input", "text"], tmp_path)
+def test_a_name_translates_and_later_uses_need_no_network(hub: HubServer, work: Path) -> None:
+    first = run(["translate", "--checkpoint", ADDRESS, "--input", "text"], work)
     assert first.code == 0, first.err
-    assert b"imported once" in first.err
+    assert b"imported once; says the same in transformers" in first.err
     hub.requests.clear()
-    again = run(["translate", "--checkpoint", f"hf:{NAME}", "--input", "text"], tmp_path)
+    opening._said.clear()
+    again = run(["translate", "--checkpoint", ADDRESS, "--input", "text"], work)
     assert (again.code, again.out) == (0, first.out)
     assert hub.requests == []
-    commit = hub.repositories[NAME].names["main"]
-    assert f"hf:{NAME}: commit {commit[:12]}, kept since".encode() in again.err
+    assert f"{ADDRESS}: commit {commit_of(hub)[:12]}, kept since".encode() in again.err
+    assert f"`tfm models update {ADDRESS}`".encode() in again.err
+
+
+def test_only_the_files_that_are_read_are_downloaded(hub: HubServer, files: dict[str, bytes], work: Path) -> None:
+    locate_model(ADDRESS, "runs")
+    assert set(hub.received()) == set(files)
+    assert not set(hub.received()) & set(UNUSED)
+
+
+SHARD, PICKLED = "model-00001-of-00002.safetensors", "pytorch_model-00001-of-00002.bin"
+
+
+@pytest.mark.parametrize(
+    ("names", "needed"),
+    [
+        (
+            ["config.json", "pytorch_model.bin", "model.safetensors", "flax_model.msgpack"],
+            "config.json model.safetensors",
+        ),
+        (["config.json", "pytorch_model.bin", "tf_model.h5"], "config.json pytorch_model.bin"),
+        (["config.json", "pytorch_model.bin", "model.safetensors.index.json", SHARD, PICKLED], ""),
+        (["config.json", "tf_model.h5"], None),
+        (["config.json", "model.bin", "shared_vocabulary.json", "source.spm", "README.md"], ""),
+        (["model.npz", "decoder.yml", "vocab.yml", "source.spm", "README.md", "train.log"], ""),
+        (["checkpoint_last.pt", "checkpoint_best.pt", "dict.en.txt", "dict.de.txt", "bpe.codes"], ""),
+        (["a/config.json", "a/model.safetensors"], None),
+    ],
+)
+def test_an_importer_says_which_files_it_needs(names: list[str], needed: str | None) -> None:
+    """Empty: all but those that are named here."""
+    left = {PICKLED, "pytorch_model.bin", "README.md", "train.log", "checkpoint_last.pt"}
+    wanted = [] if needed is None else needed.split() or [name for name in names if name not in left]
+    assert sorted(files_of_format(names)) == sorted(wanted)
+
+
+def test_a_pickle_is_read_where_there_is_nothing_else(hub: HubServer, tmp_path: Path, work: Path) -> None:
+    opus(tmp_path / "binary", binary=True)
+    hub.publish("toy/binary", files_of(tmp_path / "binary"))
+    read_model(locate_model("hf:toy/binary", "runs"))
+    assert "pytorch_model.bin" in hub.received()
+
+
+def test_shards_are_downloaded_whole(hub: HubServer, tmp_path: Path, work: Path) -> None:
+    opus(tmp_path / "shards", shards=True)
+    files = files_of(tmp_path / "shards")
+    assert len([name for name in files if "-of-" in name]) > 1
+    hub.publish("toy/shards", {**files, **UNUSED})
+    read_model(locate_model("hf:toy/shards", "runs"))
+    assert set(hub.received()) == set(files)
+
+
+def test_the_languages_may_be_those_of_the_name(hub: HubServer, files: dict[str, bytes], work: Path) -> None:
+    hub.publish("toy/opus-mt-fi-sv", {**files, "tokenizer_config.json": b"{}"})
+    model = read_model(locate_model("hf:toy/opus-mt-fi-sv", "runs"))
+    assert (model.source_lang, model.target_lang) == ("fi", "sv")
+
+
+def test_the_card_names_commit_licence_and_languages(hub: HubServer, work: Path) -> None:
+    provenance = read_header(locate_model(ADDRESS, "runs")).metadata["provenance"]
+    assert provenance == {
+        "origin": f"{ADDRESS}, commit {commit_of(hub)}",
+        "base_model": NAME,
+        "license": "cc-by-4.0",
+        "languages": ["en", "de"],
+    }
+    card = run(["inspect", ADDRESS, "--card"], work).out.decode()
+    assert f"| origin | {ADDRESS}, commit {commit_of(hub)} |" in card
+    assert "| licence | cc-by-4.0 |" in card
+    assert "| languages stated | en, de |" in card
+
+
+def test_an_import_has_the_same_facts_and_is_a_file_of_its_own(hub: HubServer, work: Path) -> None:
+    ran = run(["import", ADDRESS, "--output", "m.safetensors", "--lines", "text"], work)
+    assert ran.code == 0, ran.err
+    assert ran.out.decode().split("\n")[0] == f"m.safetensors: {ADDRESS}, eng → deu"
+    assert read_header(work / "m.safetensors").metadata["provenance"]["origin"].endswith(commit_of(hub))
+    assert find(read_name(NAME)) is None, "tfm import keeps nothing else"
+    by_format = run(["import", "hf", ADDRESS, "--output", "n.safetensors", "compare=false"], work)
+    assert by_format.code == 0, by_format.err
+    assert run(["import", "marian", ADDRESS, "--output", "o.safetensors"], work).code == 4
+    assert not (work / "o.safetensors").exists()
+
+
+# ---- Where a model is named
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["score", "--source", "text", "--translation", "text"],
+        ["evaluate", "--source", "text", "--reference", "text"],
+        ["translate", "--input", "text", "--engine", "ctranslate2"],
+        ["export", "huggingface", "--output", "out"],
+        ["average", "--output", "mean.safetensors"],
+    ],
+)
+def test_every_command_takes_an_address(arguments: list[str], hub: HubServer, work: Path) -> None:
+    if arguments[0] == "average":
+        run(["import", ADDRESS, "--output", "m.safetensors", "compare=false"], work)
+        arguments = [*arguments, "--checkpoint", "m.safetensors"]
+    ran = run([*arguments, "--checkpoint", ADDRESS], work)
+    assert ran.code == 0, ran.err
+    if arguments[0] == "export":
+        card = (work / "out" / "README.md").read_text(encoding="utf-8")
+        assert "license: cc-by-4.0" in card
+        assert f'base_model: "{NAME}"' in card
+
+
+def test_models_are_compared_by_address(hub: HubServer, work: Path) -> None:
+    (work / "out.de").write_bytes((work / "text").read_bytes())
+    arguments = ["compare", ADDRESS, "out.de", "--source", "text", "--reference", "text", "samples=100"]
+    ran = run(arguments, work)
+    assert ran.code == 0, ran.err
+    assert "opus-mt-en-de" in ran.out.decode()
+
+
+def test_python_takes_an_address(hub: HubServer, work: Path) -> None:
+    with transformer_cli.load(ADDRESS, device="cpu") as translator:
+        assert len(translator.translate(["a line", "another one"])) == 2
+
+
+def test_a_model_is_fine_tuned_and_its_card_says_from_what(
+    hub: HubServer, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(work)
+    text = (work / "text").read_text(encoding="utf-8")
+    (work / "a.en").write_text(text * 8, encoding="utf-8")
+    (work / "a.de").write_text(text.upper() * 8, encoding="utf-8")
+    overrides = [
+        *(f"init.from={ADDRESS}", "data=files", "data.train=[a.en,a.de]", "data.dev=[text,text]", "data.test=null"),
+        *("data.source_lang=eng", "data.target_lang=deu", "train.max_steps=2", "device=cpu", "name=tuned"),
+    ]
+    ran = run(["train", *overrides], work)
+    assert ran.code == 0, ran.err
+    provenance = read_header(work / "runs/tuned/model.safetensors").metadata["provenance"]
+    says = f"opus-mt-en-de, from {ADDRESS}, commit {commit_of(hub)}, licence cc-by-4.0"
+    assert provenance["started_from"].startswith(says)
+    assert provenance["base_model"] == NAME
+    shutil.rmtree(hub_folder())
+    hub.requests.clear()
+    resumed = run(["train", *overrides, "train.max_steps=3"], work)
+    assert resumed.code == 0, resumed.err
+    assert hub.requests == [], "a run that goes on needs the model no more"
+    assert read_header(work / "runs/tuned/model.safetensors").metadata["provenance"]["started_from"].startswith(says)
+
+
+def test_a_name_without_scheme_is_told_from_a_path(work: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"a/b: no such file or folder. Check --checkpoint, or write hf:a/b$"):
+        locate_model("a/b", "runs")
+    (work / "runs").mkdir()
+    with pytest.raises(CheckpointError, match=r"Check --checkpoint$"):
+        locate_model(str(work / "runs" / "b"), "runs")
+
+
+# ---- What a repository holds
+
+
+def test_a_model_file_of_tfm_opens_as_it_is(hub: HubServer, work: Path) -> None:
+    content = b"".join(model_pieces(model_file()))
+    hub.publish("toy/ours", {"model.safetensors": content, "README.md": b"", "notes.txt": b""})
+    path = locate_model("hf:toy/ours", "runs")
+    assert path.read_bytes() == content
+    assert hub.received() == ["model.safetensors"]
+    assert path.is_relative_to(hub_folder())
+    assert not path.is_symlink()
+
+
+def test_an_export_for_an_engine_runs_as_it_is(hub: HubServer, work: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    (work / "m.safetensors").write_bytes(b"".join(model_pieces(model_file())))
+    export = conversion_of(work / "m.safetensors").directory
+    hub.publish("toy/engine", files_of(export))
+    ran = run(["translate", "--checkpoint", "hf:toy/engine", "--input", "text"], work)
+    assert ran.code == 0, ran.err
+    assert b"hf:toy/engine: an export for CTranslate2, so engine=ctranslate2" in ran.err
+    assert ran.out == run(["translate", "--checkpoint", str(export), "--input", "text"], work).out
+    kept = find(read_name("toy/engine"))
+    assert kept is not None
+    assert files_of(kept.place) == files_of(export)
+
+
+def test_an_export_for_huggingface_is_imported(hub: HubServer, work: Path) -> None:
+    (work / "out").mkdir()
+    huggingface.write(model_file(), work / "out")
+    facts = {"program": "huggingface", "source_lang": "en", "target_lang": "fr", "step": 7, "scores": {}, "data": {}}
+    (work / "out" / "export.json").write_text(json.dumps(facts | {"fingerprint": "f"}), encoding="utf-8")
+    hub.publish("toy/export", files_of(work / "out"))
+    model = read_model(locate_model("hf:toy/export", "runs"))
+    assert (model.source_lang, model.target_lang, model.step) == ("en", "fr", 7)
+
+
+# ---- Commits
+
+
+def test_a_name_keeps_its_commit_until_it_is_updated(hub: HubServer, files: dict[str, bytes], work: Path) -> None:
+    first, before = commit_of(hub), locate_model(ADDRESS, "runs")
+    now = hub.publish(NAME, {**files, "tokenizer_config.json": b'{"source_lang": "eng", "target_lang": "nds"}'})
+    assert locate_model(ADDRESS, "runs") == before
+    assert read_model(locate_model(f"{ADDRESS}@{now}", "runs")).target_lang == "nds"
+    ran = run(["models", "update", ADDRESS], work)
+    assert ran.out.decode() == f"{ADDRESS}: commit {now[:12]}, before {first[:12]}\n"
+    assert not before.exists()
+    assert read_model(locate_model(ADDRESS, "runs")).target_lang == "nds"
+    hub.requests.clear()
+    again = run(["models", "update", ADDRESS], work)
+    assert again.out.decode() == f"{ADDRESS}: commit {now[:12]} is the newest\n"
+    assert hub.received() == []
+
+
+def test_an_update_that_fails_leaves_what_was_kept(hub: HubServer, files: dict[str, bytes], work: Path) -> None:
+    kept = locate_model(ADDRESS, "runs")
+    hub.publish(NAME, {**files, "vocab.json": b"[]"})
+    assert run(["models", "update", ADDRESS], work).code == 4
+    assert locate_model(ADDRESS, "runs") == kept
+    assert kept.is_file()
+
+
+def test_a_branch_is_kept_under_its_own_name(hub: HubServer, files: dict[str, bytes], work: Path) -> None:
+    repository = hub.repositories[NAME]
+    branch = repository.commit({**files, "extra.json": b"{}"}, "refs/pr/3")
+    path = locate_model(f"{ADDRESS}@refs/pr/3", "runs")
+    assert path.parent.name.endswith(branch[:12])
+    assert find(read_name(NAME)) is None
+
+
+def test_a_model_that_an_earlier_reader_has_read_is_read_again_without_network(
+    hub: HubServer, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are in the cache of huggingface_hub."""
+    path = locate_model(ADDRESS, "runs")
+    before = path.stat().st_mtime_ns
+    for module in (opening, fetching):
+        monkeypatch.setattr(module, "READING", 99)
+    hub.faults.append(("", lambda handler: handler.refuse(500, "")))
+    with pytest.raises(EnvironmentFault, match="answers 500"):
+        locate_model(ADDRESS, "runs")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert locate_model(ADDRESS, "runs").stat().st_mtime_ns > before
+
+
+def test_a_kept_model_that_is_damaged_is_made_again(hub: HubServer, work: Path) -> None:
+    path = locate_model(ADDRESS, "runs")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert locate_model(ADDRESS, "runs").read_bytes() == whole
+
+
+def test_what_transformers_has_downloaded_is_used_without_network(
+    hub: HubServer,
+    files: dict[str, bytes],
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    huggingface_hub.snapshot_download(NAME, allow_patterns=[*files])
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert read_model(locate_model(ADDRESS, "runs")).source_lang == "eng"
+    assert f"the hub does not answer, so commit {commit_of(hub)[:12]} of the cache" in caplog.text
+
+
+def test_what_is_copied_from_another_machine_needs_no_network(
+    hub: HubServer, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the message of a machine without network says."""
+    there = locate_model(ADDRESS, "runs")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    hub_folder().mkdir(parents=True)
+    for path in there.parent.parent.glob("toy--opus-mt-en-de*"):
+        if path.is_dir():
+            shutil.copytree(path, hub_folder() / path.name)
+        else:
+            shutil.copy(path, hub_folder())
+    hub.requests.clear()
+    assert locate_model(ADDRESS, "runs").is_relative_to(tmp_path / "here")
+    assert hub.requests == []
+
+
+# ---- Tokens
+
+
+def test_the_token_goes_to_the_hub_and_not_to_its_storage(
+    hub: HubServer, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repositories[NAME].is_private = True
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    locate_model(ADDRESS, "runs")
+    of_storage = [request.token for request in hub.requests if request.path.startswith("/lfs/")]
+    assert of_storage
+    assert set(of_storage) == {None}
+    assert {request.token for request in hub.requests if request.path.startswith("/api/")} == {f"Bearer {TOKEN}"}
+
+
+# ---- tfm models
+
+
+def test_the_models_are_listed(hub: HubServer, work: Path) -> None:
+    assert run(["models"], work).out == b""
+    assert json.loads(run(["models", "--json"], work).out) == []
+    path = locate_model(ADDRESS, "runs")
+    (row,) = json.loads(run(["models", "--json"], work).out)
+    assert (row["name"], row["commit"], row["path"]) == (ADDRESS, commit_of(hub), str(path))
+    assert row["bytes"] == path.stat().st_size
+    assert (row["license"], row["languages"]) == ("cc-by-4.0", ["en", "de"])
+    head, line = run(["models"], work).out.decode().splitlines()
+    assert head.split("  ")[0] == "name"
+    assert [ADDRESS, commit_of(hub)[:12]] == line.split()[:2]
+    assert line.endswith("en, de     cc-by-4.0")
+
+
+def test_a_model_is_removed_and_what_others_put_beside_it_stays(hub: HubServer, work: Path) -> None:
+    path = locate_model(ADDRESS, "runs")
+    (path.parent / "notes.txt").write_text("mine", encoding="utf-8")
+    ran = run(["models", "remove", ADDRESS], work)
+    assert (ran.code, ran.out.decode()) == (0, f"{ADDRESS}: removed\n")
+    assert b"notes.txt: stays" in ran.err
+    assert not path.exists()
+    assert (path.parent / "notes.txt").is_file()
+    assert json.loads(run(["models", "--json"], work).out) == []
+    refused(
+        ["models", "remove", ADDRESS],
+        work,
+        code=2,
+        says=[f"{ADDRESS}: nothing is kept", "Choose one that `tfm models` lists"],
+    )
+
+
+def test_a_commit_with_two_names_stays_while_one_is_left(hub: HubServer, work: Path) -> None:
+    path = locate_model(ADDRESS, "runs")
+    hub.requests.clear()
+    assert locate_model(f"{ADDRESS}@main", "runs") == path
+    assert hub.received() == []
+    run(["models", "remove", ADDRESS], work)
+    assert path.is_file()
+    run(["models", "remove", f"{ADDRESS}@main"], work)
+    assert not path.parent.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["models", "remove"], ["no name given"]),
+        (["models", "update"], ["no name given"]),
+        (["models", "toy/x"], ["lists all", "remove or update first"]),
+        (["models", "remove", "hf:toy/opus-mt-en-d"], ["nothing is kept", f"did you mean `{ADDRESS}`"]),
+        (["models", "remove", "../../x"], ["'hf:../../x': no name of a model"]),
+        (["models", "update", "hf:toy/x"], ["nothing is kept"]),
+        (["models", "forget", ADDRESS], ["forget"]),
+    ],
+)
+def test_what_cannot_be_done_with_a_model_is_one_line(
+    arguments: list[str], says: list[str], hub: HubServer, work: Path
+) -> None:
+    locate_model(ADDRESS, "runs")
+    refused(arguments, work, code=2, says=says)
+    assert find(read_name(NAME)) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"folder": "../../work"},
+        {"files": {"../../../work/text": 1}},
+        {"files": {"/etc/hostname": 1}},
+        {"name": "other/name"},
+        {"version": 99},
+        {"files": None},
+    ],
+)
+def test_a_forged_record_removes_nothing_of_others(change: dict[str, Any], hub: HubServer, work: Path) -> None:
+    locate_model(ADDRESS, "runs")
+    record = hub_folder() / read_name(NAME).record
+    record.write_text(json.dumps(json.loads(record.read_text()) | change), encoding="utf-8")
+    before = tree(work)
+    refused(["models", "remove", ADDRESS], work, code=2, says=["nothing is kept under this name"])
+    assert tree(work) == before
+    assert locate_model(ADDRESS, "runs").is_file()
+
+
+def test_processes_that_need_a_model_fetch_it_once_as_the_environment_says(hub: HubServer, work: Path) -> None:
+    hub.repositories[NAME].is_private = True
+    env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(work.parent / "home"), "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
+    with ExitStack() as stack:
+        both = [stack.enter_context(Forked(["inspect", ADDRESS], work, env=env)) for _ in range(2)]
+        outputs = [process.communicate() for process in both]
+        assert [process.wait() for process in both] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0] != b""
+    assert [request.path for request in hub.requests if request.path.startswith("/api/")] == [f"/api/models/{NAME}"]
+    assert (work.parent / "home" / "hub" / f"models--{NAME.replace('/', '--')}").is_dir()

@@ -89,14 +89,21 @@ def _check(name: HubName, listing: CommitFiles) -> None:
 
 
 def _cached_listing(name: HubName) -> CommitFiles | None:
-    """The files that an earlier download of another program has left in the cache."""
-    library = hub_library(name)
+    """The files that an earlier download, of any program, has left in the cache."""
+    cache = _cache_of(name)
     try:
-        folder = Path(library.snapshot_download(name.repository, revision=name.revision, local_files_only=True))
-    except (OSError, ValueError):  # none of it is there
+        commit = name.revision if name.is_commit else (cache / "refs" / (name.revision or "main")).read_text().strip()
+    except (OSError, ValueError):
         return None
+    folder = cache / "snapshots" / str(commit)
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
-    return CommitFiles(folder.name, dict.fromkeys(names, RemoteFile()))
+    return CommitFiles(folder.name, dict.fromkeys(names, RemoteFile())) if names else None
+
+
+def _cache_of(name: HubName) -> Path:
+    """The folder of a repository in the cache of huggingface_hub."""
+    folder = hub_library(name, "file_download").repo_folder_name(repo_id=name.repository, repo_type="model")
+    return Path(hub_library(name, "constants").HF_HUB_CACHE) / str(folder)
 
 
 def download(name: HubName, listing: CommitFiles, files: Sequence[str], view: Path, place: Path) -> int:
@@ -138,8 +145,7 @@ def _receive(name: HubName, commit: str, file: str, remote: RemoteFile) -> None:
     The library itself begins anew. Two processes exclude each other by the lock of the model.
     """
     transfer = hub_library(name, "file_download")
-    folder = transfer.repo_folder_name(repo_id=name.repository, repo_type="model")
-    blob = Path(hub_library(name, "constants").HF_HUB_CACHE) / folder / "blobs" / str(remote.sha256)
+    blob = _cache_of(name) / "blobs" / str(remote.sha256)
     if blob.exists():
         return
     part = blob.with_name(f"{blob.name}.tfm.incomplete")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from transformer_cli.config.checks import check_choice
 from transformer_cli.config.fields import PLUGINS, key
 from transformer_cli.errors import ConfigError
 
@@ -21,6 +22,7 @@ class ModelsConfig:
         if self.action is None and self.name in ACTIONS:  # a word alone is taken for the last one
             self.action, self.name = self.name, None
         action = self.action or "list"
+        check_choice("action", action, ACTIONS)
         if action == "list" and self.name is not None:
             raise ConfigError(f"tfm models {self.name}: lists all. Leave the name out, or write remove or update first")
         if action != "list" and self.name is None:

@@ -37,7 +37,7 @@ def _named(text: str | None) -> HubName:
     name = read_name((text or "").removeprefix(f"{SCHEME}:"))
     if find(name) is None:
         hint = did_you_mean(str(name), [str(kept.hub_name) for kept in all_kept()])
-        raise ConfigError(f"{name}: nothing is kept under this name{hint or '. See `tfm models`'}")
+        raise ConfigError(f"{name}: nothing is kept under this name{hint or '. Choose one that `tfm models` lists'}")
     return name
 
 

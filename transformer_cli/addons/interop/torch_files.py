@@ -46,5 +46,5 @@ def _reason(error: Exception) -> str:
     text = str(error)
     if any(f"unsupported {what}" in text.lower() for what in ("global", "class", "operand")):
         named = text.partition("GLOBAL ")[2].split(" ")[0] or text.partition("Unsupported ")[2].split("\n")[0]
-        return f"holds code ({quoted(named)}), which is not run. Get the weights as safetensors"
+        return f"holds code ({quoted(named)}), which is not run. Fetch the weights as safetensors"
     return f"damaged, or not of torch ({quoted(f'{type(error).__name__}: {text}'.split(chr(10))[0])}). Fetch it again"
