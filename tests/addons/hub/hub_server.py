@@ -129,7 +129,8 @@ class Handler(BaseHTTPRequestHandler):
                 [{"type": "file", "path": it["rfilename"], "size": it["size"], "oid": it["blobId"]} for it in listed]
             )
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", self.address)
-        assert match, self.address
+        if match is None:
+            return self.refuse(404, "Not found")
         found = self.found(match[1], match[2] or "main")
         return None if found is None else self.send_json(self.listing(match[1], *found))
 

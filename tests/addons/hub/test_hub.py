@@ -217,7 +217,7 @@ def test_an_export_for_an_engine_runs_as_it_is(hub: HubServer, work: Path) -> No
     hub.publish("toy/engine", files_of(export))
     ran = run(["translate", "--checkpoint", "hf:toy/engine", "--input", "text"], work)
     assert ran.code == 0, ran.err
-    assert b"hf:toy/engine: an export for CTranslate2, so engine=ctranslate2" in ran.err
+    assert b"hf:toy/engine: was exported for CTranslate2, so engine=ctranslate2" in ran.err
     assert ran.out == run(["translate", "--checkpoint", str(export), "--input", "text"], work).out
     kept = find(read_name("toy/engine"))
     assert kept is not None
@@ -362,12 +362,8 @@ def test_a_model_is_removed_and_what_others_put_beside_it_stays(hub: HubServer, 
     assert not path.exists()
     assert (path.parent / "notes.txt").is_file()
     assert json.loads(run(["models", "--json"], work).out) == []
-    refused(
-        ["models", "remove", ADDRESS],
-        work,
-        code=2,
-        says=[f"{ADDRESS}: nothing is kept", "Choose one that `tfm models` lists"],
-    )
+    says = [f"{ADDRESS}: nothing is kept", "Choose one that `tfm models` lists"]
+    refused(["models", "remove", ADDRESS], work, code=2, says=says)
 
 
 def test_a_commit_with_two_names_stays_while_one_is_left(hub: HubServer, work: Path) -> None:
@@ -423,12 +419,13 @@ def test_a_forged_record_removes_nothing_of_others(change: dict[str, Any], hub: 
 
 
 def test_processes_that_need_a_model_fetch_it_once_as_the_environment_says(hub: HubServer, work: Path) -> None:
-    hub.repositories[NAME].is_private = True
+    hub.publish("toy/ours", {"model.safetensors": b"".join(model_pieces(model_file()))}, is_private=True)
     env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(work.parent / "home"), "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}
     with ExitStack() as stack:
-        both = [stack.enter_context(Forked(["inspect", ADDRESS], work, env=env)) for _ in range(2)]
+        both = [stack.enter_context(Forked(["inspect", "hf:toy/ours"], work, env=env)) for _ in range(2)]
         outputs = [process.communicate() for process in both]
         assert [process.wait() for process in both] == [0, 0], outputs
     assert outputs[0][0] == outputs[1][0] != b""
-    assert [request.path for request in hub.requests if request.path.startswith("/api/")] == [f"/api/models/{NAME}"]
-    assert (work.parent / "home" / "hub" / f"models--{NAME.replace('/', '--')}").is_dir()
+    listings = [request.path for request in hub.requests if request.path.startswith("/api/models/")]
+    assert listings == ["/api/models/toy/ours"]
+    assert (work.parent / "home" / "hub" / "models--toy--ours").is_dir()
