@@ -120,7 +120,14 @@ WITH: dict[str, list[str]] = {
     "export --to-name": ["format=argos"],
     "reproduce --name": ["reproduction=demo_en_fr"],
 }
-ARGUMENTS = {"augment": ["distill"], "compare": ["a", "b"], "bench": ["train"], "replay": ["x"], "import": ["x"]}
+ARGUMENTS = {
+    "augment": ["distill"],
+    "compare": ["a", "b"],
+    "bench": ["train"],
+    "replay": ["x"],
+    "import": ["x"],
+    "push": ["hf:a/b"],
+}
 
 
 def value_of(command: str, option: str) -> str:
@@ -223,6 +230,7 @@ BASE = {
     "inspect": "m",
     "import": "hf opus --output new compare=false",
     "config": "",
+    "push": "hf:a/b --checkpoint m",
     "prepare": "data=files data.source_lang=en data.target_lang=fr",
     "train": "",
     "bench": "machine",
@@ -454,6 +462,13 @@ RUNS: dict[str, dict[str, Case]] = {
         "--vocabulary": heavy("--vocabulary nowhere", "--vocabulary nowhere: ", code=2),
         "--segmenter": heavy("--segmenter nowhere", "--segmenter nowhere: ", code=2),
         "--lines": Case("--lines two", "compare=false", code=2),
+    },
+    "models": {"--json": Case("--json", r"^\[", base="")},
+    "push": {
+        "--checkpoint": Case("--checkpoint m", "m: states no licence", code=2, base="hf:a/b"),
+        "--license": Case("--license MIT", "licence MIT", code=2),
+        "--private": Case("--private --license MIT", "licence MIT, for its owner alone", code=2),
+        "--yes": Case("--yes", "m: states no licence", code=2),
     },
     "config": {
         "--command": Case("--command translate why decode.beam_size", "4"),

@@ -102,7 +102,8 @@ class Handler(BaseHTTPRequestHandler):
             name = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
             if self.headers.get("Authorization") != f"Bearer {TOKEN}":
                 return self.refuse(401, "Invalid username or password.")
-            repository = Repository(is_private=bool(wanted.get("private")))
+            is_private = bool(wanted.get("private")) or wanted.get("visibility") == "private"
+            repository = Repository(is_private=is_private)
             if self.hub.repositories.setdefault(name, repository) is not repository:
                 return self.refuse(409, "You already created this model repo")
             return self.send_json({"url": f"{self.hub.url}/{name}", "name": name})

@@ -29,8 +29,11 @@ class Unreachable(EnvironmentFault):
 
 
 @contextmanager
-def explained(name: HubName, place: Path) -> Iterator[None]:
-    """Raise TfmError for what huggingface_hub raises; what can be copied to another machine lies in `place`."""
+def explained(name: HubName, place: Path | None) -> Iterator[None]:
+    """Raise TfmError for what huggingface_hub raises.
+
+    What is fetched comes into `place`, to where it can be copied from another machine; None: it is an upload.
+    """
     errors, endpoint = hub_library(name, "errors"), hub_library(name, "constants").ENDPOINT
     refused, transport = errors.HfHubHTTPError, transport_errors(name)
     try:
@@ -42,13 +45,13 @@ def explained(name: HubName, place: Path) -> Iterator[None]:
         while not isinstance(cause, refused | transport) and cause.__cause__ is not None:
             cause = cause.__cause__  # what a file could not be found for
         if isinstance(cause, refused) and getattr(cause, "response", None) is not None:
-            raise _refusal(name, cause, errors) from error
+            raise _refusal(name, cause, errors, is_upload=place is None) from error
         if isinstance(cause, (transport, errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError, *_NETWORK)):
             raise _unreachable(name, cause, place, endpoint, errors) from error
         if isinstance(cause, OSError) and cause.errno is not None:
             raise EnvironmentFault(
-                f"{name}: cannot be kept in {cause.filename or place} ({cause.strerror}). Make room or repair it, and"
-                " run the same command again"
+                f"{name}: {cause.filename or place or 'the upload'} fails ({cause.strerror}). Make room or repair it,"
+                " and run the same command again"
             ) from error
         raise Unreachable(
             f"{name}: {endpoint} does not answer as a hub does ({first_line(cause)}). Check HF_ENDPOINT"
@@ -56,20 +59,26 @@ def explained(name: HubName, place: Path) -> Iterator[None]:
         ) from error
 
 
-def _unreachable(name: HubName, error: BaseException, place: Path, endpoint: str, errors: Any) -> Unreachable:
+def _unreachable(name: HubName, error: BaseException, place: Path | None, endpoint: str, errors: Any) -> Unreachable:
     is_off = isinstance(error, errors.OfflineModeIsEnabled)
     why = "HF_HUB_OFFLINE is set" if is_off else f"{endpoint} cannot be reached: {first_line(error)}"
+    if place is None:
+        return Unreachable(f"{name}: {why}. Connect to the network and run again")
     return Unreachable(
         f"{name}: is not kept here, and {why}. Connect to the network and run again, or use the name on a machine with"
         f" network, and copy {name.stem}* of its folder ~/.cache/tfm/hub to {place} on this one"
     )
 
 
-def _refusal(name: HubName, error: Any, errors: Any) -> TfmError:
+def _refusal(name: HubName, error: Any, errors: Any, *, is_upload: bool) -> TfmError:
     """An answer that is a refusal."""
     status: int = error.response.status_code
     headers = error.response.headers
     has_token = "authorization" in error.response.request.headers
+    if is_upload and status in (401, 403, 404):
+        return EnvironmentFault(
+            f"{name}: the token may not write there ({status}). Check the owner, and set HF_TOKEN to one that may"
+        )
     if isinstance(error, errors.GatedRepoError) or status == 403:
         return EnvironmentFault(
             f"{name}: its owner gives it to those who ask ({status}). Ask on its page,"

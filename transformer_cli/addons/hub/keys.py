@@ -1,9 +1,11 @@
 """Keys of `tfm models` and `tfm push`."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from transformer_cli.config.checks import check_choice
-from transformer_cli.config.fields import PLUGINS, key
+from transformer_cli.config.checks import check_choice, one_model_name
+from transformer_cli.config.fields import CHECKPOINT, PLUGINS, RUNS, key
+from transformer_cli.config.shared import LICENSE
 from transformer_cli.errors import ConfigError
 
 ACTIONS = ("list", "remove", "update")
@@ -27,3 +29,19 @@ class ModelsConfig:
             raise ConfigError(f"tfm models {self.name}: lists all. Leave the name out, or write remove or update first")
         if action != "list" and self.name is None:
             raise ConfigError(f"tfm models {action}: no name given. Name one that `tfm models` lists")
+
+
+@dataclass
+class PushConfig:
+    """`tfm push`."""
+
+    address: str | None = key(None, "Where to: hf:OWNER/NAME, which is made if it is not there.", word=True)
+    checkpoint: Any = key(None, f"{CHECKPOINT} Or a folder of `tfm export`.", path=True, flag="--checkpoint")
+    runs: str = key("runs", RUNS, path=True)
+    license: str | None = key(None, LICENSE, flag="--license")
+    private: bool = key(False, "A new repository is for its owner alone.", flag="--private")
+    yes: bool = key(False, "Upload without a question.", flag="--yes")
+    plugins: list[str] = key([], PLUGINS)
+
+    def __post_init__(self) -> None:
+        self.checkpoint = one_model_name(self.checkpoint)

@@ -166,11 +166,18 @@ def _code(text: str) -> str:
     return f"`{text}`"
 
 
-def front_matter(facts: Mapping[str, Any]) -> str:
+def front_matter(facts: Mapping[str, Any], *, library: str = "transformers") -> str:
     """What the Hugging Face Hub reads. JSON texts are YAML texts, whatever is in them."""
     sides = (language for side in ("source", "target") for language in languages_of(facts[f"{side}_lang"]))
     codes = list(dict.fromkeys(map(base_code, sides)))
-    lines = ["---", "library_name: transformers", "pipeline_tag: translation", "tags:", "- translation", "- tfm"]
+    lines = [
+        "---",
+        f"library_name: {json.dumps(library)}",
+        "pipeline_tag: translation",
+        "tags:",
+        "- translation",
+        "- tfm",
+    ]
     known = [it for it in codes if re.fullmatch("[a-z]{2,3}", it)]
     if known:
         lines += ["language:", *(f"- {json.dumps(it)}" for it in known)]
