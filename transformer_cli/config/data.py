@@ -240,6 +240,11 @@ class OnBad(Enum):
     skip = "skip"
 
 
+class InlineTags(Enum):
+    remove = "remove"
+    keep = "keep"
+
+
 @dataclass
 class DataConfig:
     """A corpus: where its text is, how it is cleaned and encoded.
@@ -292,6 +297,12 @@ class DataConfig:
     detokenize: bool = key(
         False,
         "Undo the tokenization of Moses in all text (`&apos;`, `@-@`), so that models read and write plain text.",
+        affects="text",
+    )
+    inline_tags: InlineTags = key(
+        InlineTags.remove,
+        "Inline tags of TMX and XLIFF: removed, or kept in the text as <1>, </1> and <2/>, so that a model translates"
+        " text with such tags.",
         affects="text",
     )
     reader: str | None = key(

@@ -11,7 +11,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import NoReturn
 
-from transformer_cli.config.data import DataConfig, OnBad
+from transformer_cli.config.data import DataConfig, InlineTags, OnBad
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.data.corpus_files import read_files
 from transformer_cli.data.detokenize import detokenized
@@ -21,6 +21,7 @@ from transformer_cli.data.readers import Corpus, Split, reader_of
 from transformer_cli.data.readers.base import no_names
 from transformer_cli.data.readers.checked import PairHash, checked_pairs, same_pairs
 from transformer_cli.data.readers.parallel import file_language
+from transformer_cli.data.registry import FORMATS
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
@@ -159,6 +160,16 @@ def check_tags(config: DataConfig) -> None:
     for split in SPLITS:
         if (corpora := reader_of(config).corpora(split)) is not None:
             _tags_of(corpora, config, split)
+
+
+def check_inline_tags(config: DataConfig) -> None:
+    """Raise ConfigError if inline tags are to be kept, and no file of the corpus has any."""
+    if config.inline_tags is InlineTags.remove:
+        return
+    corpora = (corpus for split in SPLITS for corpus in reader_of(config).corpora(split) or ())
+    formats = {file.format for corpus in corpora for file in corpus.files} - {None}
+    if not any(FORMATS[str(name)].has_inline_tags for name in formats):
+        raise ConfigError("data.inline_tags=keep: no file of TMX or XLIFF is named, but other text. Leave it out")
 
 
 def _tags_of(corpora: Sequence[Corpus], config: DataConfig, split: Split) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformer_cli.config.data import DataConfig, OnBad
+from transformer_cli.config.data import DataConfig, InlineTags, OnBad
 from transformer_cli.data import archive
 from transformer_cli.data.compression import ByteSource
 from transformer_cli.data.download import downloads_folder
@@ -81,8 +81,8 @@ class CorpusFile:
                 head += block
             return head
 
-    def as_source(self) -> SourceFile:
-        return SourceFile(str(self), self.path, self.member, self.opened)
+    def as_source(self, inline_tags: InlineTags = InlineTags.remove) -> SourceFile:
+        return SourceFile(str(self), self.path, self.member, self.opened, inline_tags is InlineTags.keep)
 
 
 # ---- Finding files
@@ -175,7 +175,7 @@ def _rows(file: CorpusFile, spooled: Path | None, config: DataConfig) -> Lines:
     """The rows of a table as lines, with tabs between their fields."""
     lines = Lines(str(file), skip_bad=config.on_bad is OnBad.skip, is_decoded=True)
     one = FORMATS[str(file.format)]
-    table = one.table(file.as_source(), config)
+    table = one.table(file.as_source(config.inline_tags), config)
     lines.columns = table.columns
     for index, row in enumerate(table.rows):
         fault = row if isinstance(row, Fault) else None

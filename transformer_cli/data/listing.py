@@ -96,7 +96,9 @@ def _listing(name: str, config: DataConfig) -> Listing:
         return _archive(name, config)
     if (shards := shards_of(name, config, key="--list", is_listed=True)) is not None:
         return (
-            _dataset(name, shards) if shards else Listing([name], "a folder", Contents(), choices=listed_folder(name))
+            _dataset(name, shards, config)
+            if shards
+            else Listing([name], "a folder", Contents(), choices=listed_folder(name))
         )
     if not Path(name).exists() and (pair := _files_of_prefix(name)):
         return _pair(pair, config)
@@ -108,18 +110,18 @@ def _listing(name: str, config: DataConfig) -> Listing:
         return _text(name, file, config)
     if not found:
         return _tabs(name, file, config)
-    return _of_format(name, CorpusFile(file.path, file.member, found))
+    return _of_format(name, CorpusFile(file.path, file.member, found), config)
 
 
-def _of_format(name: str, file: CorpusFile) -> Listing:
+def _of_format(name: str, file: CorpusFile, config: DataConfig) -> Listing:
     one = FORMATS[str(file.format)]
-    contents = one.contents(file.as_source())
+    contents = one.contents(file.as_source(config.inline_tags))
     return Listing([name], one.what, contents, language_columns(list(contents.columns)))
 
 
-def _dataset(name: str, shards: Sequence[CorpusFile]) -> Listing:
+def _dataset(name: str, shards: Sequence[CorpusFile], config: DataConfig) -> Listing:
     """The files of one dataset, added up."""
-    parts = [_of_format(name, shard) for shard in shards]
+    parts = [_of_format(name, shard, config) for shard in shards]
     total = parts[0].contents
     for part in parts[1:]:
         total.n_rows += part.contents.n_rows

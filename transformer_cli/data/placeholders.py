@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+from transformer_cli.data.numbered_tags import NUMBERED_TAG
+
 # No pattern here backtracks far: the lengths are bounded, or what is repeated is possessive.
 _VARIABLE = (
     r"\{%[^{}%]{0,100}%\}|\{\{[^{}\n]{1,100}\}\}|[$#]\{[^{}\s]{1,100}\}|\{[\w.:,!<>=+\-#%^|/ ]{0,100}\}"
@@ -45,7 +47,7 @@ def placeholders_in(text: str) -> list[Placeholder]:
 def spans_to_keep(text: str, symbols: re.Pattern[str] | None = None) -> list[tuple[int, int]]:
     """The spans of the text's placeholders, tags and `symbols`, in order; overlapping ones are one span."""
     found = [(one.start, one.end) for one in placeholders_in(text)]
-    for pattern in (_MARKUP, symbols):
+    for pattern in (_MARKUP, NUMBERED_TAG, symbols):
         found += [match.span() for match in pattern.finditer(text)] if pattern else []
     spans: list[tuple[int, int]] = []
     for start, end in sorted(found):

@@ -33,6 +33,7 @@ from transformer_cli.data.cleaning.clean_corpora import FilteringReport
 from transformer_cli.data.corpus import (
     ParallelText,
     TextPart,
+    check_inline_tags,
     check_tags,
     check_weights,
     input_files,
@@ -117,6 +118,7 @@ def prepare(
     fetch(config, progress=progress)
     check_weights(config)
     check_tags(config)
+    check_inline_tags(config)
     reader.check()
     if config.is_swapped:
         LOGGER.info("data=%s: from %s to %s, with its sides exchanged", config.name, *config.languages[::-1])

@@ -24,6 +24,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import encoding
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
+from transformer_cli.data.numbered_tags import counted_tags
 from transformer_cli.data.placeholders import placeholders_in, spans_to_keep
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
@@ -188,6 +189,35 @@ def test_what_is_put_in_to_be_copied_is_not_changed_by_other_kinds() -> None:
             (added,) = set(after[1].split()) - set(before[1].upper().split())
             assert added in after[0].split()
         assert all(source == target for source, target in augmented(config(noise=1.0, **kinds), epoch=epoch))
+
+
+TAGGED = [
+    ("A <1>dog</1> runs <2/>quickly.", "Ein <1>Hund</1> läuft <2/>schnell."),
+    ("<1>The children play. They run.</1>", "<1>Die Kinder spielen. Sie laufen.</1>"),
+]
+
+
+@each("kind", ["upper_case", "title_case", "no_final_stop", "typos", "placeholders", "split"])
+def test_numbered_tags_stay_as_they_are(kind: str) -> None:
+    corpus = corpus_of(TAGGED)
+    augmenter = Augmenter(corpus, TOKENIZERS, config(**{kind: 1.0}), 1)
+    for epoch in range(10):
+        found = texts(augmenter.augmented(corpus, np.arange(2), epoch=epoch))
+        for before, after in zip(TAGGED, found, strict=True):
+            assert [*map(counted_tags, after)] == [*map(counted_tags, before)]
+        assert (found == TAGGED) is (kind == "split")
+
+
+def test_numbers_of_tags_go_on_where_pairs_are_merged() -> None:
+    corpus = corpus_of(TAGGED)
+    merged = texts(Augmenter(corpus, TOKENIZERS, config(merged=1.0), 1).augmented(corpus, np.arange(2), epoch=0))
+    assert merged == [
+        (
+            f"{TAGGED[0][0]} <3>The children play. They run.</3>",
+            f"{TAGGED[0][1]} <3>Die Kinder spielen. Sie laufen.</3>",
+        ),
+        (f"{TAGGED[1][0]} A <2>dog</2> runs <3/>quickly.", f"{TAGGED[1][1]} Ein <2>Hund</2> läuft <3/>schnell."),
+    ]
 
 
 def test_capitals_are_refused_where_the_vocabulary_has_none() -> None:

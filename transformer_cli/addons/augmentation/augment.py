@@ -26,6 +26,7 @@ from transformer_cli.config.data import AUGMENTATIONS, DataConfig
 from transformer_cli.config.tags import language_of, languages_named
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.extend_vocabulary import Pieces
+from transformer_cli.data.numbered_tags import NUMBERED_TAG, highest_number, numbered_from
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.data.sentencepiece_model import SPACE, PieceKind
 from transformer_cli.data.sentences import has_no_spaces, split_sentences
@@ -262,15 +263,18 @@ class Augmenter:
 
 
 def _joined(pair: _Pair, other: _Pair, languages: _Pair) -> _Pair:
+    n_tags = max(map(highest_number, pair))
     first, second = (
-        f"{one}{'' if has_no_spaces(language) else ' '}{its_next}"
+        f"{one}{'' if has_no_spaces(language) else ' '}{numbered_from(its_next, n_tags)}"
         for one, its_next, language in zip(pair, other, languages, strict=True)
     )
     return first, second
 
 
 def _split_pair(pair: _Pair, languages: _Pair, random: Random) -> _Pair:
-    """One sentence of several, where both sides have as many."""
+    """One sentence of several, where both sides have as many, and no inline tags, which may be around several."""
+    if any(map(NUMBERED_TAG.search, pair)):
+        return pair
     sources, targets = (split_sentences(line, language) for line, language in zip(pair, languages, strict=True))
     return random.choice(list(zip(sources, targets, strict=True))) if len(sources) == len(targets) else pair
 

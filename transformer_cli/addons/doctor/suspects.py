@@ -17,7 +17,7 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cleaning.base import Filter, PairTexts
 from transformer_cli.data.cleaning.clean_corpora import n_workers, numbered_parts, repaired, trained_filters
-from transformer_cli.data.corpus import SpooledText, check_tags, stream_text
+from transformer_cli.data.corpus import SpooledText, check_inline_tags, check_tags, stream_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers import Corpus, reader_of
@@ -90,6 +90,7 @@ def find_suspects(config: DataConfig, n: int) -> Suspects:
     reader = reader_of(config)
     fetch(config, progress=True)
     check_tags(config)
+    check_inline_tags(config)
     reader.check()
     cache = folder_named(config.cache)
     spool = cache if os.access(cache, os.W_OK | os.X_OK) else None

@@ -6,6 +6,6 @@ from transformer_cli.data.listing import listing_lines, listings
 
 
 def print_listings(config: PrepareConfig) -> None:
-    for listing in listings(config.listing, DataConfig()):
+    for listing in listings(config.listing, DataConfig(inline_tags=config.data.inline_tags)):
         for line in listing_lines(listing):
             print(line)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from transformer_cli.config.data import DataConfig
+from transformer_cli.config.data import DataConfig, InlineTags
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry, place_of
 
@@ -38,6 +38,8 @@ class Filter:
     is_auto: ClassVar[bool] = False  # whether data.clean=auto has it
     uses_models: ClassVar[bool] = False  # whether it compares pairs by the models of data.clean_models
 
+    keeps_tags = False  # whether texts have the inline tags of their files, as numbers
+
     def __init__(self, languages: Languages, threshold: float | None) -> None:
         self.languages, self.limit = languages, threshold
 
@@ -51,6 +53,11 @@ class Filter:
 
     def configure(self, config: DataConfig) -> None:
         """Take what it needs of the other settings of the corpus."""
+        self.keeps_tags = config.inline_tags is InlineTags.keep
+
+    def words_of(self, text: "PairTexts") -> "PairTexts":
+        """The text without the inline tags that it keeps."""
+        return text.without_tags() if self.keeps_tags else text
 
     def learn(self, text: "PairTexts") -> None:
         """Set what depends on the text."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from transformer_cli.data.numbered_tags import without_tags
 from transformer_cli.data.readers.base import Pair
 
 Mask = npt.NDArray[np.bool_]
@@ -29,6 +30,10 @@ class PairTexts:
 
     def first(self, n: int) -> "PairTexts":
         return PairTexts(self.sources[:n], self.targets[:n], self.numbers[:n])
+
+    def without_tags(self) -> "PairTexts":
+        """The texts without numbered inline tags."""
+        return PairTexts(list(map(without_tags, self.sources)), list(map(without_tags, self.targets)), self.numbers)
 
     def pick(self, mask: Mask) -> "PairTexts":
         indices = np.flatnonzero(mask).tolist()

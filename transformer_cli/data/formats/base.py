@@ -26,6 +26,7 @@ class SourceFile:
     path: Path
     member: str | None  # of an archive
     open: Callable[[], AbstractContextManager[ByteSource]]  # its bytes from the start, decompressed
+    keeps_tags: bool = False  # whether its texts keep their inline tags, where the format has any
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class FileFormat:
     what: ClassVar[str]  # for messages, as "a translation memory (TMX)"
     endings: ClassVar[tuple[str, ...]]  # in small letters, as (".tmx",)
     is_certain_by_name: ClassVar[bool] = True  # whether no text of one side is called so
+    has_inline_tags: ClassVar[bool] = False  # whether it follows data.inline_tags
 
     def recognises(self, head: bytes) -> bool:
         """Whether the first bytes of a file, HEAD_BYTES of them, are those of the format, whatever it is called."""

@@ -1,11 +1,22 @@
-"""TMX 1.1 to 1.4b: translation memories, of any pair of their languages, without inline tags."""
+"""TMX 1.1 to 1.4b: translation memories, of any pair of their languages, with inline tags removed or numbered."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.formats.base import N_SAMPLES, Contents, FileFormat, SourceFile, Table
-from transformer_cli.data.formats.inline_codes import BREAK, PLACEHOLDER, TAG, is_break, plain
+from transformer_cli.data.formats.inline_codes import (
+    BREAK,
+    PLACEHOLDER,
+    TAG,
+    alone,
+    closing,
+    is_break,
+    numbered,
+    opening,
+    plain,
+    with_numbered_tags,
+)
 from transformer_cli.data.formats.sides import NEITHER, Sides
 from transformer_cli.data.formats.xml_events import Attributes, XmlReader, root_of
 from transformer_cli.data.registry import FORMATS
@@ -29,6 +40,10 @@ class _MemoryReader(XmlReader[Sequence[str]]):
         self.depth = 0  # within an element of native code, of which all is left out
         self.kind = ""  # of that element
         self.code: list[str] = []
+        self.tag = ""  # for that element, if tags are kept
+        self.n_unnamed: Counter[str] = Counter()  # tags of a text that nothing tells from others of their kind
+        self.pairs_open: dict[str, str] = {}  # the key of each <bpt> of a text, by the number that <ept> has, too
+        self.ends: list[str] = []  # what the end of each <hi> that is open leaves
 
     def wants(self, language: str) -> bool:
         raise NotImplementedError
@@ -46,6 +61,8 @@ class _MemoryReader(XmlReader[Sequence[str]]):
             self.counts[self.language] += 1
             if self.wants(self.language):
                 self.is_text = True
+                self.n_unnamed.clear()
+                self.pairs_open.clear()
                 self.collect()
         elif name == "tuv":
             language = attributes.get("xml:lang") or attributes.get("lang") or ""
@@ -59,7 +76,7 @@ class _MemoryReader(XmlReader[Sequence[str]]):
                 self.is_text = False
                 self.add(plain(self.collected()))
             else:
-                self.parts.append(TAG)
+                self.parts.append(self.ends.pop())
         elif name == "tu":
             self.n_units += 1
             self.add_unit()
@@ -70,14 +87,37 @@ class _MemoryReader(XmlReader[Sequence[str]]):
         elif name in _CODES or name == "sub":
             self.depth, self.kind = 1, attributes.get("type", "")
             self.code = []
+            self.tag = self._kept(name, attributes) if self.file.keeps_tags and name != "sub" else ""
             self.parser.CharacterDataHandler = self.code.append
+        elif name == "hi" and self.file.keeps_tags:
+            key = self._key("pair", name, attributes.get("x"))
+            self.parts.append(opening(key))
+            self.ends.append(closing(key))
         else:
             self.parts.append(TAG)
+            self.ends.append(TAG)
+
+    def _kept(self, name: str, attributes: Attributes) -> str:
+        """The mark of a tag that is kept, which has a key that the tag for it in the other texts of the unit has."""
+        x, i = attributes.get("x"), attributes.get("i", "")
+        if name == "bpt":
+            self.pairs_open[i] = key = self._key("pair", name, x, i)
+            return opening(key)
+        if name == "ept":
+            return closing(self.pairs_open.get(i, f"pair i {i}"))
+        return alone(self._key("single", name, x))
+
+    def _key(self, kind: str, name: str, x: str | None, i: str = "") -> str:
+        if x or i:
+            return f"{kind} x {x}" if x else f"{kind} i {i}"
+        self.n_unnamed[name] += 1
+        return f"{kind} {name} {self.n_unnamed[name]}"
 
     def _end_code(self, name: str) -> None:
         self.depth -= 1
         if not self.depth:
-            self.parts.append(BREAK if is_break(self.kind, "".join(self.code)) else _CODES.get(name, TAG))
+            is_line = is_break(self.kind, "".join(self.code))
+            self.parts.append(self.tag or (BREAK if is_line else _CODES.get(name, TAG)))
             self.parser.CharacterDataHandler = self.parts.append
 
 
@@ -137,7 +177,7 @@ class _Overview(_MemoryReader):
 
     def add_unit(self) -> None:
         if len(self.samples) < N_SAMPLES and any(self.unit.values()):
-            self.samples.append(self.unit)
+            self.samples.append(dict(zip(self.unit, numbered(*self.unit.values()), strict=True)))
         self.n_single += len(self.unit) < 2
         self.unit = {}
 
@@ -159,12 +199,15 @@ class _Overview(_MemoryReader):
 
 class Tmx(FileFormat):
     what, endings = "a translation memory (TMX)", (".tmx",)
+    has_inline_tags = True
 
     def recognises(self, head: bytes) -> bool:
         return root_of(head) == "tmx"
 
     def table(self, file: SourceFile, config: DataConfig) -> Table:
-        return Table((config.source_lang, config.target_lang), _Pairs(file, config).pairs())
+        pairs = _Pairs(file, config).pairs()
+        rows = with_numbered_tags(pairs, file.name) if file.keeps_tags else pairs
+        return Table((config.source_lang, config.target_lang), rows)
 
     def contents(self, file: SourceFile) -> Contents:
         return _Overview(file).contents()

@@ -1,11 +1,25 @@
-"""XLIFF 1.0 to 2.1, also as Trados, memoQ and Phrase write it: finished translations, without inline tags."""
+"""XLIFF 1.0 to 2.1, also as Trados, memoQ and Phrase write it: finished translations.
+
+Inline tags are removed, or numbered."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.formats.base import Contents, FileFormat, SourceFile, Table
 from transformer_cli.data.formats.bilingual import Unit, contents_of, pairs_of
-from transformer_cli.data.formats.inline_codes import BREAK, PLACEHOLDER, TAG, is_break, plain
+from transformer_cli.data.formats.inline_codes import (
+    BREAK,
+    PLACEHOLDER,
+    TAG,
+    alone,
+    closing,
+    is_break,
+    numbered,
+    opening,
+    plain,
+    with_numbered_tags,
+)
 from transformer_cli.data.formats.sides import SOURCE, TARGET
 from transformer_cli.data.formats.xml_events import Attributes, XmlReader, root_of
 from transformer_cli.data.registry import FORMATS
@@ -19,6 +33,9 @@ _ASIDE = {
 _SCOPES = {"file", "group", "unit", "trans-unit"}  # which may say that their texts are not to be translated
 _CODES = {"bpt": TAG, "ept": TAG, "it": TAG, "ph": PLACEHOLDER, "sub": TAG}  # of 1.2, which hold native code
 _EMPTY = {"x": PLACEHOLDER, "bx": TAG, "ex": TAG, "ph": PLACEHOLDER, "sc": TAG, "ec": TAG, "sm": TAG, "em": TAG}
+# Tags of two elements of which each is one end, and of one element around words.
+_OPENS, _CLOSES, _AROUND = {"bpt", "bx", "sc"}, {"ept", "ex", "ec"}, {"g", "pc"}
+_ALONE = {"x", "ph", "it"}
 _DELETED = "x-sdl-deleted"  # type of a <mrk> with text that a tracked change removes
 
 # States of <target> in 1.2 and of <segment> in 2; a text without one counts as finished.
@@ -41,6 +58,8 @@ class _XliffReader(XmlReader[Unit]):
         self.native = 0  # depth within native code, which is left out
         self.kind = ""  # of the tag that holds it
         self.code: list[str] = []
+        self.tag = ""  # for that tag, if tags are kept
+        self.ends: list[str] = []  # what the end of each tag around words leaves
         self.marked: list[tuple[str, int]] = []  # each <mrk> that is open: its segment or "", and the part it begins at
         self._clear()
 
@@ -113,6 +132,7 @@ class _XliffReader(XmlReader[Unit]):
             self.native += 1
         elif kind == _DELETED or (name in _CODES and not self.is_second):
             self.native, self.kind, self.code = 1, kind, []
+            self.tag = "" if kind == _DELETED else self._kept(name, attributes)
             self.parser.CharacterDataHandler = self.code.append
         elif name == "mrk":
             segment = attributes.get("mid", "") if kind == "seg" else ""
@@ -120,17 +140,31 @@ class _XliffReader(XmlReader[Unit]):
             self.parts.append(TAG)
         elif name == "cp":  # a character that XML forbids
             self.parts.append(" ")
+            self.ends.append(TAG)
         elif name in _EMPTY:
             shown = attributes.get("equiv-text") or attributes.get("equiv") or ""
-            self.parts.append(BREAK if is_break(kind, shown) else _EMPTY[name])
+            self.parts.append(self._kept(name, attributes) or (BREAK if is_break(kind, shown) else _EMPTY[name]))
         else:
-            self.parts.append(TAG)
+            self.parts.append(self._kept(name, attributes) or TAG)
+            self.ends.append(closing(_pair_key(attributes)) if self.file.keeps_tags and name in _AROUND else TAG)
+
+    def _kept(self, name: str, attributes: Attributes) -> str:
+        """The mark of a tag, which has a key that the tag for it in the translation has; empty if none is kept."""
+        if self.file.keeps_tags:
+            if name in _OPENS or name in _AROUND:
+                return opening(_pair_key(attributes))
+            if name in _CLOSES:
+                return closing(_pair_key(attributes))
+            if name in _ALONE:
+                return alone(f"single {attributes.get('id', '')}")
+        return ""
 
     def _end_within_text(self, name: str) -> None:
         if self.native:
             self.native -= 1
             if not self.native:
-                self.parts.append(BREAK if is_break(self.kind, "".join(self.code)) else _CODES.get(name, TAG))
+                is_line = is_break(self.kind, "".join(self.code))
+                self.parts.append(self.tag or (BREAK if is_line else _CODES.get(name, TAG)))
                 self.parser.CharacterDataHandler = self.parts.append
         elif name in _TEXTS:
             text = plain(self.collected())
@@ -143,7 +177,7 @@ class _XliffReader(XmlReader[Unit]):
                 self.segments[self.side][segment] = plain("".join(self.parts[first:]))
             self.parts.append(TAG)
         elif name not in _EMPTY:
-            self.parts.append(TAG)
+            self.parts.append(self.ends.pop())
 
     # ---- Units
 
@@ -176,18 +210,33 @@ class _XliffReader(XmlReader[Unit]):
         self.rows.append(Unit(source, target or "", languages, left_out))
 
 
+def _pair_key(attributes: Attributes) -> str:
+    """The key of a tag around words: what both of its ends name."""
+    if "rid" in attributes:
+        return f"pair rid {attributes['rid']}"
+    return f"pair {attributes.get('startRef') or attributes.get('id', '')}"
+
+
+def _with_numbered_tags(unit: Unit) -> Unit:
+    source, target = numbered(unit.source, unit.target)
+    return replace(unit, source=source, target=target)
+
+
 class Xliff(FileFormat):
     what = "a bilingual document (XLIFF)"
     endings = (".xlf", ".xliff", ".sdlxliff", ".mxliff", ".mqxliff")
+    has_inline_tags = True
 
     def recognises(self, head: bytes) -> bool:
         return root_of(head) == "xliff"
 
     def table(self, file: SourceFile, config: DataConfig) -> Table:
-        return Table((config.source_lang, config.target_lang), pairs_of(self._units(file), file.name, config))
+        pairs = pairs_of(self._units(file), file.name, config)
+        rows = with_numbered_tags(pairs, file.name) if file.keeps_tags else pairs
+        return Table((config.source_lang, config.target_lang), rows)
 
     def contents(self, file: SourceFile) -> Contents:
-        return contents_of(self._units(file))
+        return contents_of(map(_with_numbered_tags, self._units(file)))
 
     def _units(self, file: SourceFile) -> Iterator[Unit]:
         return _XliffReader(file).each()

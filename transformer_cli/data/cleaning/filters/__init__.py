@@ -14,7 +14,7 @@ from transformer_cli.data.cleaning.filters import copies, language, script  # is
 
 from transformer_cli.data.cleaning.filters import boilerplate, length_ratio  # isort: split
 
-from transformer_cli.data.cleaning.filters import numbers, urls  # isort: split
+from transformer_cli.data.cleaning.filters import inline_tags, numbers, urls  # isort: split
 
 from transformer_cli.data.cleaning.filters import word_alignment  # isort: split
 
@@ -28,6 +28,7 @@ __all__ = [
     "boilerplate",
     "copies",
     "empty",
+    "inline_tags",
     "language",
     "length_ratio",
     "long_lines",

@@ -62,6 +62,7 @@ class Language(Filter):
         self._own = _labels(languages.source), _labels(languages.target)
 
     def learn(self, text: PairTexts) -> None:
+        text = self.words_of(text)
         self._sides = SideProfiles(text)
         self._usual = [_usual(scores) for scores in self._sides.scores(text)]
         every = 1 + len(text) // _IDENTIFIED
@@ -69,6 +70,7 @@ class Language(Filter):
         self._own = self._trusted(text.sources[::every], source), self._trusted(text.targets[::every], target)
 
     def apply(self, text: PairTexts) -> Verdict:
+        text = self.words_of(text)
         sources, targets = self._sides.scores(text)
         found = self._evidence(sources, targets) > _EVIDENCE
         for lines, scores, usual, own in zip(
@@ -81,6 +83,7 @@ class Language(Filter):
 
     def suspicion(self, text: PairTexts) -> Floats:
         """The evidence for the language of the other side, or else the confidence of the identification."""
+        text = self.words_of(text)
         evidence = self._evidence(*self._sides.scores(text))
         found = certainty(evidence - _EVIDENCE)
         for index in np.flatnonzero(evidence <= _EVIDENCE).tolist():

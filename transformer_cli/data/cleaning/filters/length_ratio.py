@@ -21,7 +21,7 @@ class LengthRatio(Filter):
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:
-        ratios, classes = _ratios(text)
+        ratios, classes = _ratios(self.words_of(text))
         self._middle: dict[int, tuple[float, float]] = {}
         for one in np.unique(classes).tolist():
             here = ratios[classes == one]
@@ -37,7 +37,7 @@ class LengthRatio(Filter):
 
     def _deviations(self, text: PairTexts) -> Floats:
         """How far each ratio is from that of its class, in units of the threshold; 0 where the class is too small."""
-        ratios, classes = _ratios(text)
+        ratios, classes = _ratios(self.words_of(text))
         found: Floats = np.zeros(len(text))
         if self._middle:
             classes = np.clip(classes, min(self._middle), max(self._middle))

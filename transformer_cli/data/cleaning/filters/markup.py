@@ -9,6 +9,7 @@ import numpy as np
 from transformer_cli.data.cleaning.base import FILTERS, Filter, PairTexts, Verdict
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.normalization import has_letters
+from transformer_cli.data.numbered_tags import without_tags
 
 _TAG = re.compile(r"</?[A-Za-z][A-Za-z0-9:-]*(?:\s[^<>]*)?/?>|<!--.*?-->|<!DOCTYPE[^<>]*>", re.IGNORECASE)
 _ENTITY = re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,30}|#\d{1,7}|#[xX][0-9A-Fa-f]{1,6});")
@@ -43,11 +44,18 @@ class Markup(Filter):
                 plain = pair
             else:
                 plain = _without_markup(source, target, self._entity)
-            if _is_code(plain[0]) != _is_code(plain[1]) or (plain != pair and not all(map(has_letters, plain))):
+            if self._is_code(plain[0]) != self._is_code(plain[1]) or (
+                plain != pair and not all(map(has_letters, plain))
+            ):
                 verdict.dropped[index] = True
             elif plain != pair:
                 verdict.repaired[index] = plain
         return verdict
+
+    def _is_code(self, side: str) -> bool:
+        side = _TAG.sub("", without_tags(side) if self.keeps_tags else side)
+        n_symbols = len(_SYMBOLS.findall(side))
+        return n_symbols >= 5 and n_symbols > _MANY_SYMBOLS * len(side.replace(" ", ""))
 
 
 def _without_markup(source: str, target: str, entity: re.Pattern[str]) -> tuple[str, str]:
@@ -68,9 +76,3 @@ def _plain(side: str) -> str:
     if not _TAG.search(side):
         return side
     return " ".join(_TAG.sub(lambda match: " " if _BLOCK.match(match[0]) else "", side).split())
-
-
-def _is_code(side: str) -> bool:
-    side = _TAG.sub("", side)
-    n_symbols = len(_SYMBOLS.findall(side))
-    return n_symbols >= 5 and n_symbols > _MANY_SYMBOLS * len(side.replace(" ", ""))

@@ -16,7 +16,7 @@ class Numbers(Filter):
 
     def apply(self, text: PairTexts) -> Verdict:
         assert self.limit is not None
-        return drop([_share_apart(source, target) > self.limit for source, target in text.each()])
+        return drop([_share_apart(source, target) > self.limit for source, target in self.words_of(text).each()])
 
 
 def _share_apart(source: str, target: str) -> float:

@@ -18,12 +18,12 @@ class Swapped(Filter):
     is_auto = True
 
     def learn(self, text: PairTexts) -> None:
-        self._sides = SideProfiles(text)
+        self._sides = SideProfiles(self.words_of(text))
 
     def apply(self, text: PairTexts) -> Verdict:
         verdict = Verdict(np.zeros(len(text), np.bool_))
         if self._sides.are_apart:
-            sources, targets = self._sides.scores(text)
+            sources, targets = self._sides.scores(self.words_of(text))
             found = (sources.odds < -_CLEARLY) & (targets.odds > _CLEARLY)
             assert self.limit is not None
             for index in np.flatnonzero(found & (targets.evidence - sources.evidence > self.limit)).tolist():

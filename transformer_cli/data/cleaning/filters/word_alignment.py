@@ -47,6 +47,7 @@ class WordAlignment(Filter):
 
     def learn(self, text: PairTexts) -> None:
         """Learn a lexicon from text of which a few pairs are made unrelated, and what scores these get."""
+        text = self.words_of(text)
         self._limits: dict[int, _Limits] = {}
         if len(text) < _FEW:
             return
@@ -69,7 +70,7 @@ class WordAlignment(Filter):
     def apply(self, text: PairTexts) -> Verdict:
         if not self._limits:
             return Verdict(np.zeros(len(text), np.bool_))
-        sources, targets = self._lexicon.words(text)
+        sources, targets = self._lexicon.words(self.words_of(text))
         found = self._compare(sources, targets, unrelated=True)
         verdict = Verdict(found)
         rows = np.flatnonzero(found)
@@ -83,7 +84,7 @@ class WordAlignment(Filter):
 
     def suspicion(self, text: PairTexts) -> Floats:
         """Certainty grows with the distance of the score of a pair from those of translations."""
-        sources, targets = self._lexicon.words(text)
+        sources, targets = self._lexicon.words(self.words_of(text))
         scores, classes = self._lexicon.scores(sources, targets), _classes(sources, targets)
         excess: Floats = np.zeros(len(text))
         for one, limits in self._limits.items():
