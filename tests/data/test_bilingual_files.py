@@ -105,7 +105,10 @@ def test_a_file_of_several_targets_goes_with_the_tag_of_its_language(tmp_path: P
     ("task", "message"),
     [
         ("labels", "holds texts beside their translations, which data.task=classification does not train on"),
-        ("text", "is a translation memory (TMX), and a language model trains on lines of text. Save its texts"),
+        (
+            "text",
+            "holds texts beside their translations, which data.task=language_model does not train on. Name a text file",
+        ),
     ],
 )
 def test_other_tasks_do_not_train_on_it(

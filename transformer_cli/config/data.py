@@ -279,8 +279,8 @@ class DataConfig:
     columns: list[int | str] = key(
         [],
         "Columns of a table, by number from 0 or by name, as [en,fr]: source and target, or label and text; three of"
-        " label and two texts (unset: those that are called so, else the first two); in CoNLL text, word and label, by"
-        " number (unset: the first and the last; of CoNLL-U, 1 and 3).",
+        " label and two texts (unset: those that are called so, else the first two); of a language model the text; in"
+        " CoNLL text, word and label, by number (unset: the first and the last; of CoNLL-U, 1 and 3).",
         affects="text",
     )
     quoted: bool | None = key(
@@ -552,7 +552,12 @@ class DataConfig:
         if not self.columns:
             return
         may_be_three = self.trained.labels_lines
-        if len(self.columns) not in ((2, 3) if may_be_three else (2,)) or len(set(self.columns)) < len(self.columns):
+        if not self.trained.has_source:
+            if len(self.columns) != 1:
+                raise ConfigError(
+                    f"data.columns={self.columns}: must be one, of the text. Choose one, as in data.columns=[text]"
+                )
+        elif len(self.columns) not in ((2, 3) if may_be_three else (2,)) or len(set(self.columns)) < len(self.columns):
             how_many, example = ("two or three", "[0,1] or [0,1,2]") if may_be_three else ("two", "[0,1]")
             raise ConfigError(
                 f"data.columns={self.columns}: must be {how_many} different ones, counted from 0. Choose {how_many}, as"
@@ -564,9 +569,8 @@ class DataConfig:
             raise ConfigError(
                 f"data.columns={self.columns} data.header=false: names of columns stand in a header. Leave one out"
             )
-        if self.builtin is not None or not self.trained.has_source:
-            what = "built in" if self.builtin is not None else "plain text"
-            raise ConfigError(f"data.columns={self.columns}: data={self.name} is {what}, not a table. Leave it out")
+        if self.builtin is not None:
+            raise ConfigError(f"data.columns={self.columns}: data={self.name} is built in, not a table. Leave it out")
 
     def _check_column(self, column: int | str) -> None:
         """Raise ConfigError for what is neither a number nor a name."""

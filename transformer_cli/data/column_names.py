@@ -41,11 +41,15 @@ def is_exchanged(first: str, second: str, source_lang: str, target_lang: str) ->
 def named_columns(names: Sequence[str], config: DataConfig, *, in_so_many_words: bool = False) -> list[int] | None:
     """The columns of source and target by the languages of the corpus, or those of label and text by these words.
 
+    A language model has the column of its text alone.
+
     None where none, or more than one, is named so. `translation.en` and `text_en` name English where nothing is called
     `en`, unless the names must be the words themselves, as those of a first row that may be a pair.
     """
     if config.trained.labels_lines:
         return _both(_only(names, _LABELS), _only(names, _TEXTS))
+    if not config.trained.has_source:
+        return text_columns(names) or None
     sides = config.source_lang, config.target_lang
     spellings = [list(names)] if in_so_many_words else [list(names), [name.rpartition(".")[2] for name in names]]
     for spelled in spellings:
@@ -73,6 +77,12 @@ def role_columns(names: Sequence[str], *, has_labels: bool) -> list[int] | None:
     """The columns that are called source and target, or label and text, in these words."""
     words = (_LABELS, _TEXTS) if has_labels else (_SOURCES, _TARGETS)
     return _both(*(_only(names, one) for one in words))
+
+
+def text_columns(names: Sequence[str]) -> list[int]:
+    """The column that is called text, or by another such word; none where there is not one alone."""
+    found = _only(names, _TEXTS)
+    return [] if found is None else [found]
 
 
 def looks_like_header(row: Sequence[str]) -> bool:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.overrides import as_list
-from transformer_cli.data.column_names import language_columns, role_columns
+from transformer_cli.data.column_names import language_columns, role_columns, text_columns
 from transformer_cli.data.corpus_files import CorpusFile, find_file, read_files
 from transformer_cli.data.formats.base import HEAD_BYTES, N_SAMPLES, Contents, contents_of_rows
 from transformer_cli.data.lines import no_corpus, shown
@@ -79,6 +79,8 @@ def command_of(listing: Listing) -> str:
     train = _train([*listing.names, "TRANSLATIONS"] if is_one_side else listing.names)
     if role_columns(names, has_labels=True) and len(listing.languages) < 2:
         return f"tfm train data=labels {train}"
+    if (texts := text_columns(names)) and len(listing.languages) < 2 and not is_one_side:
+        return f"tfm train data=text {train} data.columns={as_list([names[texts[0]]])}"
     languages = list(listing.languages)[:2]
     source, target = languages if len(languages) == 2 else (_PLACEHOLDER, _PLACEHOLDER)
     if listing.contents.is_bilingual and len(languages) < 2:  # one that the file does not name

@@ -50,6 +50,10 @@ def test_columns_are_named_by_their_keys(folder: Folder) -> None:
         folder.pairs(name)
     with pytest.raises(DataError, match=r"no column is called 'querry'; did you mean `query`\?"):
         folder.pairs(name, columns=["querry", "note"])
+    with pytest.raises(
+        DataError, match=r"has 3 columns .* data\.columns=\[0, 7\] counts from 0\. Choose two of 0 to 2"
+    ):
+        folder.pairs(name, columns=[0, 7])
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,9 @@ class JsonObjects(FileFormat):
     def table(self, file: SourceFile, config: DataConfig) -> Table:
         names = tuple(self.names(file))
         columns = selected_columns(names, config, file.name) or []
-        label = names[columns[0]] if columns and config.trained.labels_lines else None
-        return Table(names, self._rows(file, names, [names[column] for column in columns], label, config))
+        wanted = [names[column] for column in columns if column < len(names)]  # others are refused with what it has
+        label = wanted[0] if wanted and config.trained.labels_lines else None
+        return Table(names, self._rows(file, names, wanted, label, config))
 
     def _rows(
         self, file: SourceFile, names: Sequence[str], wanted: Sequence[str], label: str | None, config: DataConfig

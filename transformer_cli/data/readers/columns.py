@@ -1,4 +1,4 @@
-"""Tables: source and target, label and text, or the columns that `data.columns` selects, in rows of any format.
+"""Tables: source and target, label and text, text alone, or the columns that `data.columns` selects, of any format.
 
 Of three columns, a label and two texts, the source is first<TAB>second. It is blank where one of the two is.
 """
@@ -57,7 +57,7 @@ class Columns(Reader):
         self._quoted: dict[str, bool] = {}  # by the name of a file, all of which decides
 
     def suits(self, task: Task) -> bool:
-        return task.translates or task.labels_lines
+        return not task.has_words
 
     def check(self) -> None:
         """Columns may be selected."""
@@ -86,7 +86,14 @@ class Columns(Reader):
             if layout.picked and layout.picked not in picked:
                 yield f"{lines.name}: {layout.picked}"
             picked.add(layout.picked)
-            if lines.is_decoded and lines.columns is None and layout.header is None and self.config.header is None:
+            is_pair = self.config.trained.has_source
+            if (
+                is_pair
+                and lines.is_decoded
+                and lines.columns is None
+                and layout.header is None
+                and self.config.header is None
+            ):
                 yield from _unknown_header(self._first_rows(lines), lines.name)
             if self.config.trained.labels_lines and not layout.columns:
                 yield from _third_column(self._first_rows(lines), lines.name)
@@ -126,6 +133,8 @@ class Columns(Reader):
             return config.header
         if config.has_column_names or (not config.columns and _names_columns(row, config)):
             return True
+        if not config.trained.has_source:
+            return looks_like_header(row)
         columns = chosen_columns(config.columns[:2], row, "") or [0, 1]
         named = [row[column] for column in columns if column < len(row)]
         return len(named) == 2 and is_header(named[0], named[1], config.source_lang, config.target_lang)
@@ -190,6 +199,8 @@ class Columns(Reader):
             return lambda line: _other_length(line, n_columns) or parse(line)
         if config.trained.labels_lines:
             return _labelled_columns(columns, config.columns or columns) if columns else _labelled
+        if not config.trained.has_source:
+            return lambda line: _text_twice(line, columns, config.columns or columns)
         if columns:
             return lambda line: _selected(line, columns, config.columns or columns)
         return lambda line: _two_columns(line, swapped=config.is_swapped)
@@ -220,11 +231,14 @@ def _layout_of(names: list[str] | None, row: list[str] | None, config: DataConfi
     found = selected_columns(names or [], config, file)
     if config.columns or names is None or found is None:
         return _Layout(found or [], header)
-    is_in_order = found == [0, 1] and (len(names) == 2 or (row is not None and config.trained.labels_lines))
-    if is_in_order:
+    is_labelled = found == [0, 1] and row is not None and config.trained.labels_lines
+    if found == [*range(len(names))] or is_labelled:
         return _Layout([] if row is not None else found, header)
-    first, second = ("the label", "the text") if config.trained.labels_lines else ("source", "target")
-    picked = f"{first} is {quoted(names[found[0]])}, {second} {quoted(names[found[1]])}"
+    first, *others = [quoted(names[column]) for column in found]
+    if not config.trained.has_source:
+        return _Layout(found, header, len(names), f"the text is {first}")
+    roles = ("the label", "the text") if config.trained.labels_lines else ("source", "target")
+    picked = f"{roles[0]} is {first}, {roles[1]} {others[0]}"
     return _Layout(found, header, len(names), picked)
 
 
@@ -243,11 +257,19 @@ def _check_columns(rows: Sequence[Sequence[str]], lines: Lines, layout: _Layout,
         return
     has = f"{lines.name}: has {n_columns} column{'s' if n_columns > 1 else ''} ({shown_row(example)})"
     if config.columns and n_columns <= max(layout.columns):
-        n_chosen = "three" if config.n_texts == 2 else "two"
+        n_chosen = "three" if config.n_texts == 2 else ("one", "two")[config.trained.has_source]
         raise DataError(
             f"{has}, and data.columns={config.columns} counts from 0. Choose {n_chosen} of 0 to {n_columns - 1}"
         )
     if config.columns or layout.columns:
+        return
+    if not config.trained.has_source:
+        if n_columns > 1 or lines.columns is not None:
+            setting = columns_setting([names[0] if names else 0])
+            raise DataError(
+                f"{lines.name}: not one of its columns alone is called text: {shown_names(names or example)}. Say which"
+                f" holds the text, by name or counted from 0, as in {setting} for the first"
+            )
         return
     if n_columns < 2 and lines.is_decoded:
         raise DataError(f"{has}, and a pair needs two. Name another file, or two text files")
@@ -313,6 +335,12 @@ def _two_columns(line: str, *, swapped: bool) -> Pair | str:
     if line.count("\t") != 1:
         return f"{line.count(chr(9))} tabs, must be one, between source and target: {quoted(line)}. {_CORRECT}"
     return (second, first) if swapped else (first, second)
+
+
+def _text_twice(line: str, columns: Sequence[int], configured: Sequence[int | str]) -> Pair | str:
+    """The text in the column, as source and target of a language model; without a column, the line."""
+    row = _selected(line, columns, configured) if columns else (line, "")
+    return row if isinstance(row, str) else (row[0], row[0])
 
 
 def _selected(line: str, columns: Sequence[int], configured: Sequence[int | str]) -> Pair | str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.key_help import shown_value
+from transformer_cli.config.tasks import Task
 from transformer_cli.data.corpus_files import CorpusFile
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.named_sets import set_files
@@ -11,7 +12,7 @@ from transformer_cli.data.readers.base import Corpus, Reader, Split, file_names
 from transformer_cli.data.readers.columns import Columns
 from transformer_cli.data.readers.containers import members_of, shards_of
 from transformer_cli.data.readers.parallel import Parallel, files_of_prefix
-from transformer_cli.data.readers.table_files import table_files
+from transformer_cli.data.readers.table_files import is_tsv, table_files
 from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError
 
@@ -36,10 +37,10 @@ class Files(Reader):
         given = [f"data.{name}={shown_value(value)}" for name, value in keys.items() if value not in (None, [])]
         if not given:
             return
-        has_tables = config.trained.translates or config.trained.labels_lines
-        is_text = not has_tables and given[-1].partition("=")[0] != "data.columns"
+        has_no_rows = config.trained.has_words or not (config.trained.has_source or config.columns)
+        is_text = has_no_rows and given[-1].partition("=")[0] != "data.columns"
         corpora = (corpus for split in SPLITS for corpus in self.corpora(split) or ())
-        if is_text or all(len(corpus.files) == 2 and corpus.files[0].format is None for corpus in corpora):
+        if is_text or not any(_is_table(corpus.files, config.trained) for corpus in corpora):
             raise ConfigError(f"{given[-1]}: no table is named, but other files. Leave it out")
 
     def group(self, names: object, *, key: str) -> list[Corpus]:
@@ -70,6 +71,12 @@ class Files(Reader):
                 is_corpus = other is not None and (other.startswith(NAMED) or table_of(other) is not None)
                 corpora.append(parallel.corpus(name, None if is_corpus else other, key=key))
         return corpora
+
+
+def _is_table(files: Sequence[CorpusFile], task: Task) -> bool:
+    if task.translates:
+        return len(files) != 2 or files[0].format is not None
+    return task.has_source or files[0].format is not None or is_tsv(files[0].name)
 
 
 def _named_corpus(name: str, parallel: Parallel, *, key: str) -> Corpus:
