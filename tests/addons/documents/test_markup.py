@@ -380,10 +380,10 @@ def test_a_text_without_placeholders_is_what_the_translator_says() -> None:
 
 def test_symbols_of_the_vocabulary_stand_for_placeholders() -> None:
     lines = [f"the cat number {n} drank milk with <ph1> and <ph2>" for n in range(50)]
-    config = TokenizerConfig(vocab_size=60, user_symbols=["<ph1>", "<ph2>", "word"])
+    config = TokenizerConfig(vocab_size=60, user_symbols=["<ph1>", "<ph2>", "word", "<1>", "</1>", "<1/>"])
     tokenizer = train_tokenizer(lines, config, seed=1)
     symbols = placeholder_symbols(Tokenizers(tokenizer, tokenizer))
-    assert symbols == ("<ph1>", "<ph2>")
+    assert symbols == ("<ph1>", "<ph2>", "<1/>")
     sent: list[str] = []
 
     def translate(texts: Sequence[str]) -> list[Translated]:
