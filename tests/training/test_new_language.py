@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from tests.data.test_extend_vocabulary import SYLLABLES, sentences
-from tests.data.test_prune_vocabulary import packed
+from tests.data.test_prune_vocabulary import both, packed
 from tests.toy import run as toy_run
 from tests.toy.run import MODEL
 from transformer_cli.cli import main
 from transformer_cli.config.data import TokenizerKind
 from transformer_cli.config.model import Positions, Tying
 from transformer_cli.config.train import InitConfig
-from transformer_cli.data.extend_vocabulary import with_languages
+from transformer_cli.data.extend_vocabulary import extended as extended_bytes
+from transformer_cli.data.extend_vocabulary import tag_like, with_languages
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.models.file import read_model, write_model
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -66,6 +67,28 @@ def test_the_token_of_a_new_language_begins_as_that_of_another_or_as_the_mean(li
     assert torch.allclose(after[-1], before[others].mean(dim=0), atol=1e-7)
 
 
+def test_the_tag_of_a_new_language_begins_as_that_of_another() -> None:
+    tokenizer = both(TokenizerKind.bpe, False)
+    model = replace(toy_run.random_file(SIZES, Tokenizers(tokenizer, tokenizer), "xx-xx", seed=1), target_lang="xx+yy")
+    extended = Tokenizer(extended_bytes(tokenizer.model_bytes, tags=["<2zz>"]))
+    config = replace(toy_run.config(model=model.config), name="x", init=InitConfig(from_="x", like="yy"))
+    weights = initial_weights(config, Initial(Path("x"), model, is_resumed=False), Tokenizers(extended, extended))
+    [row] = tokenizer.encode(["<2yy>"])[0]
+    assert torch.equal(weights["source_embedding.weight"][-1], model.weights["source_embedding.weight"][row])
+
+
+def test_a_tag_is_like_one_of_its_own_form() -> None:
+    assert tag_like("<2nl>", "de", ["<de>", "<2de>", "<bt>"]) == "<2de>"
+    assert tag_like("<nl>", "de", ["<2de>", "<de>"]) == "<de>"
+    assert tag_like(">>nl<<", "de", ["<2de>", ">>de<<"]) == ">>de<<"
+    assert tag_like("<bt>", "fr", ["<2de>"]) is None
+
+
+def test_a_language_to_begin_like_needs_a_new_one(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words("init.like=yy", targets=("yy",))) == 2
+    assert "no tag is new that names a language as one of yy does" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_a_model_learns_one_more_language_and_keeps_those_that_are_named(place: Path) -> None:
     more = ["init.extend_languages=[zz]", "init.like=yy", "init.keep_languages=[xx,yy,zz]", "train.floor={xx-2yy:-50}"]
     assert main(words(*more)) == 0
@@ -86,7 +109,6 @@ def test_a_model_learns_one_more_language_and_keeps_those_that_are_named(place: 
     [
         (["init.extend_languages=[yy]"], "yy is a language of the model already. Leave it out"),
         (["init.extend_languages=[zz]", "init.like=qq"], "init.like qq: not a language of the model"),
-        (["init.like=yy"], "init.like=yy: there is no language to begin like it. Name it in init.extend_languages"),
         (["init.extend_languages=[zz]", "init.keep_languages=[xx,zz]"], "the corpus has tags of yy, too. Add it"),
         (["init.extend_languages=[zz]", "init.keep_languages=[xx,yy,zz,ww]"], "ww: not a language of the model"),
         ([], "data.tags: <2zz> asks for no language of the model"),

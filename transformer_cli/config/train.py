@@ -385,7 +385,9 @@ class InitConfig:
         [], "Languages that a model with a token for each (NLLB, M2M-100) gets tokens for, as tyv_Cyrl."
     )
     like: str | None = key(
-        None, "Language of the model whose token those of extend_languages begin as; unset: as the mean of all."
+        None,
+        "Language of the model as whose tokens and tags those of new languages begin; unset: as the mean of all tokens,"
+        " or of the pieces of the tag.",
     )
     keep_languages: list[str] = key(
         [],
@@ -550,6 +552,7 @@ class TrainConfig:
             (f"init.freeze=[{','.join(init.freeze)}]", bool(init.freeze)),
             (f"init.extend_vocab={init.extend_vocab}", init.extend_vocab > 0),
             (f"init.extend_languages=[{','.join(init.extend_languages)}]", bool(init.extend_languages)),
+            (f"init.like={init.like}", init.like is not None),
             (f"init.keep_languages=[{','.join(init.keep_languages)}]", bool(init.keep_languages)),
             (f"init.encoder_layers={init.encoder_layers}", init.encoder_layers is not None),
             (f"init.decoder_layers={init.decoder_layers}", init.decoder_layers is not None),
@@ -558,10 +561,6 @@ class TrainConfig:
         ):
             if is_set and init.from_ is None:
                 raise ConfigError(f"{setting}: there is no model that training begins with. Name one with init.from")
-        if init.like is not None and not init.extend_languages:
-            raise ConfigError(
-                f"init.like={init.like}: there is no language to begin like it. Name it in init.extend_languages"
-            )
         if init.from_ is not None and self.data.tokenizer.model_files:
             raise ConfigError(
                 f"data.tokenizer.model={self.data.tokenizer.model}: init.from={init.from_} has tokenizers of its own."

@@ -295,31 +295,43 @@ def kept_ids(old: Tokenizer, new: Tokenizer) -> list[int]:
 
 
 def parts_of_new(old: Tokenizer, new: Tokenizer, like: str | None = None) -> list[list[int]]:
-    """The ids of the pieces that `old` cuts each new entry of `new` into.
+    """The ids of the entries of `old` as whose mean each new entry of `new` begins: the pieces that it is cut into.
 
-    None for a piece of the other language, in a vocabulary of both with a segmenter for each. The token of a new
-    language has that of the language `like`, or of all languages.
+    None for a piece of the other language, in a vocabulary of both with a segmenter for each. The token or tag of a new
+    language has that of the language `like`; a token without it those of all languages.
     """
     names = new.pieces(range(len(kept_ids(old, new)), len(new)))
     languages = new.languages.keys() - old.languages.keys()
-    of_languages = [old.languages[like]] if like is not None else sorted(old.languages.values())
+    of_languages = [old.languages[like]] if like in old.languages else sorted(old.languages.values())
     if old.sentencepiece is None:
         return [old.encode([name])[0] for name in names]
     segmenter, known = Pieces(old.sentencepiece), Pieces(new.sentencepiece or b"").names
     ids = {name: i for i, name in enumerate(old.pieces(range(len(old))))}
     tags = set() if new.packed is None else set(new.packed.whole)
-    new_languages = {name for name in names if name.strip("_") in languages}
-    return [
-        of_languages
-        if name in new_languages
-        else [ids.get(part, old.unk_id) for part in segmenter.cut(name)]
-        if name in known or name in tags
-        else []
-        for name in names
-    ]
+
+    def parts(name: str) -> list[int]:
+        if name.strip("_") in languages:
+            return of_languages
+        if like is not None and name in new.tags and (tag := tag_like(name, like, old.tags)) is not None:
+            return [ids[tag]]
+        is_cut = name in known or name in tags
+        return [ids.get(part, old.unk_id) for part in segmenter.cut(name)] if is_cut else []
+
+    return list(map(parts, names))
 
 
 # Languages
+
+
+def tag_like(tag: str, like: str, known: Iterable[str]) -> str | None:
+    """The tag of `known` that names the language `like` as `tag` names another: <2de> for <2nl>, and not <de>."""
+    found = ""
+    for other in known:
+        before, middle, behind = other.partition(like)
+        fits = middle and tag.startswith(before) and tag.endswith(behind) and len(tag) > len(before) + len(behind)
+        if fits and len(other) > len(found):
+            found = other
+    return found or None
 
 
 def with_languages(tokenizer: Tokenizer, codes: Sequence[str]) -> Tokenizer:

@@ -31,6 +31,7 @@ from transformer_cli.data.extend_vocabulary import (
     have_one_vocabulary,
     kept_ids,
     parts_of_new,
+    tag_like,
     with_languages,
 )
 from transformer_cli.data.pairs import texts_of
@@ -173,22 +174,36 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
         taken = Tokenizers(taken.source, taken.source)
     if start.is_resumed:
         return taken
-    init = config.init
+    init, of_model = config.init, taken.source
     if init.extend_languages:
-        languages = list(taken.source.languages)
-        if init.like is not None:
-            language_among(init.like, [], languages, flag="init.like")
         source, target = (with_languages(one, init.extend_languages) for one in (taken.source, taken.target))
         taken = replace(taken, source=source, target=target)
     taken = _with_new_pieces(config, taken, start.left_out)
+    if init.like is not None:
+        like = _like(start.model, init.like)
+        new = set(taken.source.tags) - set(of_model.tags)
+        if not any(tag_like(tag, like, of_model.tags) for tag in new):
+            raise ConfigError(
+                f"init.like={init.like}: no tag is new that names a language as one of {like} does, to begin like it."
+                " Name the language in data.tags, or in init.extend_languages"
+            )
     return _pruned(config, start, taken) if init.keep_languages else taken
+
+
+def _languages_of(model: ModelFile) -> list[str]:
+    """Of which a model has tokens, or else those that it is said to translate."""
+    sides = [*languages_of(model.source_lang), *languages_of(model.target_lang)]
+    return [*model.tokenizers.source.languages] or list(dict.fromkeys(sides))
+
+
+def _like(model: ModelFile, language: str) -> str:
+    """The model's code for init.like. Raises ConfigError."""
+    return language_among(language, [], _languages_of(model), flag="init.like")
 
 
 def _pruned(config: TrainConfig, start: Initial, tokenizers: Tokenizers) -> Tokenizers:
     """The tokenizers with the tokens of init.keep_languages alone, and the pieces that the text uses."""
-    known = [*tokenizers.source.languages] or [
-        code for side in (start.model.source_lang, start.model.target_lang) for code in languages_of(side)
-    ]
+    known = [*tokenizers.source.languages] or _languages_of(start.model)
     kept = [language_among(code, [], known, flag="init.keep_languages") for code in config.init.keep_languages]
     if other := [code for code in _asked_languages(config, tokenizers) if code not in kept]:
         given = ",".join(config.init.keep_languages)
@@ -335,7 +350,9 @@ def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers)
         if old != new:
             chosen = ", ".join(map(str, copied_layers(old, new)))
             LOGGER.info("%s: %d layers, which are those of number %s of %d", side, new, chosen, old)
-    weights = _with_rows(_taken(config, model), model.tokenizers, tokenizers, config.init.like)
+    weights = _with_rows(
+        _taken(config, model), model.tokenizers, tokenizers, config.init.like and _like(model, config.init.like)
+    )
     is_same_kind = model.config.name == config.model.name
     is_head_pooled_so = (model.config.pooling is Pooling.segments) == (config.model.pooling is Pooling.segments)
     if is_same_kind and is_head_pooled_so and model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
@@ -380,8 +397,6 @@ def _with_layers(weights: Mapping[str, Tensor], side: str, chosen: Sequence[int]
 
 def _with_rows(weights: dict[str, Tensor], before: Tokenizers, now: Tokenizers, like: str | None) -> dict[str, Tensor]:
     """`weights` with a row for each entry of `now`: its own, or the mean of the rows of its parts in `before`."""
-    if like is not None:
-        like = language_among(like, [], [*before.source.languages], flag="init.like")
     parts = parts_of_new(before.source, now.source, like)
     of_target = parts_of_new(before.target, now.target, like) if not now.labels else []
     if have_one_vocabulary(before):
