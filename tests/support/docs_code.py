@@ -8,7 +8,8 @@ from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_NAMED = re.compile(r"# ([\w/-]+\.(?:py|yaml))\n")  # the first line of a block that is a file of the reader's
+# The first line of a block that is a file of the reader's; Hydra's header comes before it.
+_NAMED = re.compile(r"(?:# @package _global_\n)?# ([\w/-]+\.(?:py|yaml))\n")
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,31 @@
 """One more language for a model in which languages are tokens, and a model of a few of its languages."""
 
 import json
+import random
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.addons.serving.served import serving
+from tests.conftest import ROOT
 from tests.data.test_extend_vocabulary import SYLLABLES, sentences
 from tests.data.test_prune_vocabulary import both, packed
+from tests.house.test_readme import printed_commands
+from tests.support.docs_code import write_files_of
 from tests.toy import run as toy_run
 from tests.toy.run import MODEL
 from transformer_cli.cli import main
-from transformer_cli.config.data import TokenizerKind
+from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.config.model import Positions, Tying
 from transformer_cli.config.train import InitConfig
 from transformer_cli.data.extend_vocabulary import extended as extended_bytes
 from transformer_cli.data.extend_vocabulary import tag_like, with_languages
-from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
+from transformer_cli.data.sentencepiece_model import read_pieces
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.models.file import read_model, write_model
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.initialisation import Initial, initial_weights
@@ -120,3 +128,79 @@ def test_what_the_model_or_the_corpus_does_not_have_is_refused(
     assert main(words(*more)) == 2
     assert says in capsys.readouterr().err.splitlines()[-1]
     assert not (place / "runs/new/checkpoints").exists()
+
+
+# ---- The page
+
+
+def write_text(folder: Path) -> None:
+    """Text of the files that docs/new_language.md names: each word has one translation."""
+    draw = random.Random(5)
+    rus, eng = ["ка", "то", "ми", "нер", "ос", "ла"], ["ka", "to", "mi", "ner", "os", "la"]
+    tyv = ["өң", "ту", "хем", "даг", "кы", "чу"]
+    sets = {"train": (80, tyv, rus), "dev": (6, tyv, rus), "test": (4, tyv, rus), "old": (40, eng, rus)}
+    for name, (n, source, target) in {**sets, "olddev": (6, eng, rus)}.items():
+        words = [[draw.randrange(6) for _ in range(draw.randint(2, 12))] for _ in range(n)]
+        for code, syllables in ((("eng" if source is eng else "tyv"), source), ("rus", target)):
+            text = "".join(" ".join(syllables[i] * 2 for i in line) + "\n" for line in words)
+            (folder / f"{name}.{code}").write_text(text, encoding="utf-8")
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of docs/new_language.md with text, and a small model in place of NLLB."""
+    monkeypatch.chdir(tmp_path)
+    assert write_files_of(ROOT / "docs/new_language.md", tmp_path) == [
+        "mine/data/tuvan.yaml",
+        "mine/experiment/tuvan.yaml",
+    ]
+    write_text(tmp_path)
+    lines = [line for code in ("rus", "eng") for line in (tmp_path / f"old.{code}").read_text("utf-8").splitlines()]
+    segmenter = train_tokenizer(
+        [*lines, "ы э ю я қ ғ ж з"], TokenizerConfig(vocab_size=90, byte_fallback=False), seed=1
+    )
+    languages = ["eng_Latn", "kaz_Cyrl", "rus_Cyrl", "fra_Latn"]
+    own = [name for name, _, _ in read_pieces(segmenter.model_bytes) if name not in ("<s>", "<unk>", "</s>", "<pad>")]
+    nllb = PackedTokenizer(
+        Segmenter.sentencepiece, ["<s>", "<pad>", "</s>", "<unk>", *own, *languages],
+        pad=1, unk=3, bos=2, eos=2, model=segmenter.model_bytes, languages=languages,
+    )  # fmt: skip
+    tokenizers = Tokenizers(Tokenizer(nllb.to_bytes()), Tokenizer(nllb.to_bytes()))
+    sides = "+".join(languages)
+    model = replace(toy_run.random_file(SIZES, tokenizers, seed=1), source_lang=sides, target_lang=sides)
+    write_model(tmp_path / "nllb.safetensors", model)
+    experiment = tmp_path / "mine/experiment/tuvan.yaml"
+    written = experiment.read_text("utf-8")
+    experiment.write_text(
+        written.replace("hf:facebook/nllb-200-distilled-600M", "nllb.safetensors").replace("2000", "20"),
+        encoding="utf-8",
+    )
+    return tmp_path
+
+
+SMALL = [
+    *("train.max_steps=2", "train.eval_every=2", "train.robustness_lines=0", "device=cpu", "decode=greedy"),
+    *("train.tokens_per_update=300", "train.average_last=1", "data.max_length=64", "data.clean=[]"),
+]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_go_from_text_to_a_served_model(
+    page: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [shlex.split(line)[1:] for line in printed_commands([ROOT / "docs/new_language.md"])]
+    doctor, train, serve = (
+        next(line for line in lines if line[0] == command) for command in ("doctor", "train", "serve")
+    )
+    assert main([*doctor, *SMALL]) == 0
+    assert not (page / "runs").exists()
+    assert main([*train, *SMALL]) == 0
+    model = read_model(page / "runs/tuvan/model.safetensors")
+    assert list(model.tokenizers.source.languages) == ["eng_Latn", "rus_Cyrl", "tyv_Cyrl"]
+    assert {"<tyv_Cyrl>", "<2tyv_Cyrl>"} <= set(model.tokenizers.source.tags)
+    [name] = [word for word in serve if word.startswith("runs/")]
+    with serving(page, models=[page / name]) as served:
+        [known] = [one for one in served.ask("/languages").json if one["code"] == "rus-Cyrl"]
+        answer = served.ask("/translate", {"q": "ка то", "source": "ru", "target": "tyv-Cyrl"})
+    assert "tyv-Cyrl" in known["targets"]
+    assert answer.status == 200
