@@ -22,6 +22,7 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, Download, OnBad
 from transformer_cli.config.yaml_files import config_dir, read_yaml
 from transformer_cli.data.corpus import ParallelText, input_files, load_text
+from transformer_cli.data.readers import READERS
 from transformer_cli.data.splits import Splits, hold_out, load_splits
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.model_test_sets import named_test_set, own_corpus
@@ -350,10 +351,13 @@ def test_columns_are_two_different_ones(columns: list[int]) -> None:
         DataConfig(source_lang="en", target_lang="de", columns=columns)
 
 
-@pytest.mark.parametrize("data", ["demo_en_fr", "text"])
-def test_columns_are_refused_where_there_is_no_table(data: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^data\.columns=\[0, 1\]: data={data} is .* not a table\. Leave it out"):
-        load_config("prepare", [f"data={data}", "data.columns=[0,1]"])
+def test_columns_are_refused_where_there_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^data\.columns=\[0, 1\]: data=demo_en_fr is built in, not a table\."):
+        load_config("prepare", ["data=demo_en_fr", "data.columns=[0,1]"])
+    (tmp_path / "a.txt").write_text("one\n")
+    data = load_config("prepare", ["data=text", f"data.train={tmp_path / 'a.txt'}", "data.columns=[0]"]).data
+    with pytest.raises(ConfigError, match=r"^data\.columns=\[0\]: no table is named, but other files\. Leave it out"):
+        READERS["files"](data).check()
 
 
 @pytest.mark.parametrize("columns", [[], [1, 0]])
