@@ -271,7 +271,7 @@ def test_a_branch_is_kept_under_its_own_name(hub: HubServer, files: dict[str, by
 def test_a_model_that_an_earlier_reader_has_read_is_read_again_without_network(
     hub: HubServer, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files are in the cache of huggingface_hub."""
+    """The files are read from the cache of huggingface_hub."""
     path = locate_model(ADDRESS, "runs")
     before = path.stat().st_mtime_ns
     for module in (opening, fetching):
@@ -307,7 +307,7 @@ def test_what_transformers_has_downloaded_is_used_without_network(
 def test_what_is_copied_from_another_machine_needs_no_network(
     hub: HubServer, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the message of a machine without network says."""
+    """The files are those that the message of a machine without network names."""
     there = locate_model(ADDRESS, "runs")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     hub_folder().mkdir(parents=True)

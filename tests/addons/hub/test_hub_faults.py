@@ -73,7 +73,7 @@ def lists(**entry: object) -> Callable[..., None]:
 
 
 def sends(change: Callable[[bytes], bytes]) -> Callable[..., None]:
-    """What is sent in place of the weights."""
+    """Other bytes are sent in place of the weights."""
 
     def add(hub: HubServer, *_: object) -> None:
         content = weights_of(hub)

@@ -92,12 +92,16 @@ def _cached_listing(name: HubName) -> CommitFiles | None:
     """The files that an earlier download, of any program, has left in the cache."""
     cache = _cache_of(name)
     try:
-        commit = name.revision if name.is_commit else (cache / "refs" / (name.revision or "main")).read_text().strip()
+        commit = name.revision if name.is_commit else _text_of(cache / "refs" / (name.revision or "main"))
     except (OSError, ValueError):
         return None
     folder = cache / "snapshots" / str(commit)
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     return CommitFiles(folder.name, dict.fromkeys(names, RemoteFile())) if names else None
+
+
+def _text_of(file: Path) -> str:
+    return file.read_text(encoding="utf-8").strip()
 
 
 def _cache_of(name: HubName) -> Path:

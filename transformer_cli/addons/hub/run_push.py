@@ -23,7 +23,7 @@ _LIBRARY = "transformer-cli"  # of our own model files, in the header of their c
 
 
 @dataclass(frozen=True)
-class Upload:
+class PushedFiles:
     """What goes to the hub: files, or their contents, by the names that they get there."""
 
     files: Mapping[str, Path | bytes]
@@ -67,7 +67,7 @@ def _name_of(address: str | None) -> HubName:
     return name
 
 
-def _upload_of(config: PushConfig, name: HubName) -> Upload:
+def _upload_of(config: PushConfig, name: HubName) -> PushedFiles:
     """The files of an export, or a model file with a card. Raises ConfigError where no licence is stated."""
     place = None if config.checkpoint is None else place_named(config.checkpoint)
     if place is not None and (place / EXPORT_FILE).is_file():
@@ -79,13 +79,13 @@ def _upload_of(config: PushConfig, name: HubName) -> Upload:
     facts |= {"license": config.license} if config.license is not None else {}
     stated = stated_license(facts)
     if stated is None:
-        raise ConfigError(f"{path}: states no licence, without which nobody may use it. Add --license, as cc-by-4.0")
+        raise ConfigError(f"{path}: states no licence, without which no one may use it. Add --license, as cc-by-4.0")
     usage = f"## How to use it\n\n```\ntfm translate --checkpoint {name} < text\n```\n"
     text = f"{front_matter(facts, library=_LIBRARY)}{card(facts)}\n{usage}"
-    return Upload({MODEL_FILE: path, CARD: text.encode(errors="backslashreplace")}, stated)
+    return PushedFiles({MODEL_FILE: path, CARD: text.encode(errors="backslashreplace")}, stated)
 
 
-def _export(folder: Path, config: PushConfig) -> Upload:
+def _export(folder: Path, config: PushConfig) -> PushedFiles:
     if config.license is not None:
         raise ConfigError(f"--license {config.license}: an export has a card of its own. Add it to `tfm export`")
     facts = export_facts(folder)  # which compares its files with their hashes
@@ -93,14 +93,14 @@ def _export(folder: Path, config: PushConfig) -> Upload:
     if CARD not in facts["files"]:
         raise ConfigError(f"{folder}: has no card ({CARD}). {again}")
     if (stated := stated_license(facts)) is None:
-        raise ConfigError(f"{folder}: states no licence, without which nobody may use it. {again}")
+        raise ConfigError(f"{folder}: states no licence, without which no one may use it. {again}")
     files: dict[str, Path | bytes] = {file: folder / file for file in facts["files"]}
     text = (folder / CARD).read_bytes()
     if not text.startswith(b"---\n"):  # the hub asks for a header, which not every program's card has
         text = front_matter(facts, library=str(facts["program"])).encode(errors="backslashreplace") + text
         facts = {**facts, "files": {**facts["files"], CARD: sha256(text).hexdigest()}}
     listed = json.dumps(facts, indent=2, allow_nan=False) + "\n"
-    return Upload({**files, CARD: text, EXPORT_FILE: listed.encode()}, stated)
+    return PushedFiles({**files, CARD: text, EXPORT_FILE: listed.encode()}, stated)
 
 
 def _agrees(name: HubName) -> bool:
@@ -109,7 +109,7 @@ def _agrees(name: HubName) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _send(name: HubName, upload: Upload, *, is_private: bool) -> Any:
+def _send(name: HubName, upload: PushedFiles, *, is_private: bool) -> Any:
     library = hub_library(name)
     if sys.stderr is None or not sys.stderr.isatty():
         hub_library(name, "utils").disable_progress_bars()
