@@ -13,6 +13,8 @@ from tests.addons.hub.conftest import UNUSED
 from tests.addons.hub.hub_server import NAME, TOKEN, HubServer, files_of
 from tests.addons.interop.test_export import model_file
 from tests.addons.interop.toy_huggingface import opus
+from tests.addons.interop.toy_languages import nllb
+from tests.conftest import slow
 from tests.support.contract import refused, run, tree
 from tests.support.forked import Forked
 from transformer_cli.addons.hub import fetching, opening
@@ -133,10 +135,11 @@ def test_an_import_has_the_same_facts_and_is_a_file_of_its_own(hub: HubServer, w
     "arguments",
     [
         ["score", "--source", "text", "--translation", "text"],
-        ["evaluate", "--source", "text", "--reference", "text"],
+        slow(["evaluate", "--source", "text", "--reference", "text"]),
+        ["serve", "--check", "engine=torch", "device=cpu"],
         ["translate", "--input", "text", "--engine", "ctranslate2"],
         ["export", "huggingface", "--output", "out"],
-        ["average", "--output", "mean.safetensors"],
+        slow(["average", "--output", "mean.safetensors"]),
     ],
 )
 def test_every_command_takes_an_address(arguments: list[str], hub: HubServer, work: Path) -> None:
@@ -151,6 +154,7 @@ def test_every_command_takes_an_address(arguments: list[str], hub: HubServer, wo
         assert f'base_model: "{NAME}"' in card
 
 
+@pytest.mark.slow
 def test_models_are_compared_by_address(hub: HubServer, work: Path) -> None:
     (work / "out.de").write_bytes((work / "text").read_bytes())
     arguments = ["compare", ADDRESS, "out.de", "--source", "text", "--reference", "text", "samples=100"]
@@ -198,6 +202,15 @@ def test_a_name_without_scheme_is_told_from_a_path(work: Path) -> None:
 
 
 # ---- What a repository holds
+
+
+def test_a_model_of_many_languages_is_downloaded_with_its_tokenizer(hub: HubServer, tmp_path: Path, work: Path) -> None:
+    nllb(tmp_path / "nllb")
+    files = files_of(tmp_path / "nllb")
+    hub.publish("toy/nllb", {**files, **UNUSED})
+    model = read_model(locate_model("hf:toy/nllb", "runs"))
+    assert set(hub.received()) == set(files) - {"README.md"}
+    assert "fra" in model.target_lang
 
 
 def test_a_model_file_of_tfm_opens_as_it_is(hub: HubServer, work: Path) -> None:
@@ -351,6 +364,21 @@ def test_the_models_are_listed(hub: HubServer, work: Path) -> None:
     assert head.split("  ")[0] == "name"
     assert [ADDRESS, commit_of(hub)[:12]] == line.split()[:2]
     assert line.endswith("en, de     cc-by-4.0")
+
+
+def test_imports_of_folders_that_cannot_be_written_are_listed_and_removed(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "tfm" / "imported" / "opus-0123.safetensors"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"12345")
+    (row,) = json.loads(run(["models", "--json"], work).out)
+    assert (row["name"], row["bytes"], row["path"]) == ("imported/opus-0123.safetensors", 5, str(kept))
+    assert run(["models"], work).out.decode().splitlines()[1].split()[0] == "imported/opus-0123.safetensors"
+    assert run(["models", "remove", "imported/opus-0123.safetensors"], work).code == 0
+    assert not kept.exists()
+    refused(["models", "remove", "imported/../x"], work, code=2, says=["no name of a model"])
 
 
 def test_a_model_is_removed_and_what_others_put_beside_it_stays(hub: HubServer, work: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tfm models`: what is kept here of models from elsewhere."""
+"""`tfm models`: what is kept here of models from elsewhere: of the hub, and imports in the user's cache."""
 
 import json
 import sys
@@ -11,6 +11,8 @@ from transformer_cli.addons.hub.kept import Kept, all_kept, find, remove_record,
 from transformer_cli.addons.hub.keys import ModelsConfig
 from transformer_cli.addons.hub.names import SCHEME, HubName, read_name, shortened
 from transformer_cli.addons.hub.opening import locked_name
+from transformer_cli.addons.interop.registries import IMPORTED
+from transformer_cli.environment import user_cache
 from transformer_cli.errors import ConfigError, EnvironmentFault, printable
 from transformer_cli.files import wrap_os_errors
 from transformer_cli.logs import LOGGER
@@ -23,13 +25,23 @@ def run(config: ModelsConfig) -> None:
     """Print the list, or what was done. Raises TfmError."""
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the models to be printed")
-    if config.action == "remove":
+    if config.action == "remove" and (path := _imports().get(config.name or "")) is not None:
+        with wrap_os_errors(path, "remove the import"):
+            path.unlink(missing_ok=True)
+        print(f"{config.name}: removed")
+    elif config.action == "remove":
         _remove(_named(config.name))
     elif config.action == "update":
         _update(_named(config.name))
     else:
         _list(as_json=config.json)
     sys.stdout.flush()
+
+
+def _imports() -> dict[str, Path]:
+    """The imports of folders that are kept in the cache, as they cannot be written, by their names in the list."""
+    folder = user_cache() / IMPORTED
+    return {f"{IMPORTED}/{path.name}": path for path in sorted(folder.glob("*.safetensors"))}
 
 
 def _named(text: str | None) -> HubName:
@@ -42,7 +54,7 @@ def _named(text: str | None) -> HubName:
 
 
 def _list(*, as_json: bool) -> None:
-    rows = [_facts(kept) for kept in all_kept()]
+    rows = [_facts(kept) for kept in all_kept()] + [_import_facts(name, path) for name, path in _imports().items()]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -72,11 +84,18 @@ def _facts(kept: Kept) -> dict[str, Any]:
     }
 
 
+def _import_facts(name: str, path: Path) -> dict[str, Any]:
+    status = path.stat()
+    made = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
+    found = {"name": name, "commit": None, "bytes": status.st_size, "fetched": made, "used": None}
+    return found | {"languages": [], "license": None, "path": str(path)}
+
+
 def _cells(facts: dict[str, Any]) -> Sequence[str]:
     size = f"{facts['bytes'] / 1e6:,.1f} MB"
     languages = ", ".join(facts["languages"][:4]) + (", …" if len(facts["languages"]) > 4 else "")
-    used = str(facts["used"])[:10]
-    return facts["name"], shortened(facts["commit"]), size, used, languages or "-", facts["license"] or "-"
+    used, commit = (facts["used"] or "-")[:10], shortened(facts["commit"] or "-")
+    return facts["name"], commit, size, used, languages or "-", facts["license"] or "-"
 
 
 def _remove(name: HubName) -> None:

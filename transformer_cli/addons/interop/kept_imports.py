@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.importing import format_of, import_model, read
-from transformer_cli.addons.interop.registries import READING
+from transformer_cli.addons.interop.registries import IMPORTED, READING
 from transformer_cli.environment import user_cache
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import locked, make_folder, wrap_os_errors
@@ -19,7 +19,7 @@ from transformer_cli.models.header import read_header
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.version import __version__
 
-FOLDER, CACHE = ".tfm", "imported"
+FOLDER = ".tfm"
 N_IMPORT_LINES = 16  # that a model is compared on
 
 
@@ -55,7 +55,7 @@ def imported_file(path: Path) -> Path | None:
         return beside / name
     is_writable = os.access(beside if beside.is_dir() else home, os.W_OK | os.X_OK)
     # The files of an export are listed in it, and others are in the way of the next one.
-    folder = beside if is_writable and not (home / EXPORT_FILE).exists() else user_cache() / CACHE
+    folder = beside if is_writable and not (home / EXPORT_FILE).exists() else user_cache() / IMPORTED
     output = folder / name
     with wrap_os_errors(folder, "keep the imported model"):
         make_folder(folder)
