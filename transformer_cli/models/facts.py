@@ -17,6 +17,7 @@ from transformer_cli.models.registries import CARDS, Row
 
 UNKNOWN, UNKNOWN_SEARCH = "unknown", "search:unknown"
 NO_LICENSE = "not stated"
+_N_LANGUAGES = 20  # that the hub states, in a card; a model of many has 200
 _METRICS = {  # of dev translations, with a signature
     "bleu": "BLEU",
     "spbleu": "spBLEU",
@@ -181,7 +182,8 @@ def data_lines(facts: Mapping[str, Any]) -> list[Row]:
     rows = [("corpus", str(data.get("name", UNKNOWN)))]
     rows += [(key.replace("_", " "), str(provenance[key])) for key in ("origin", "started_from") if key in provenance]
     if named := provenance.get("languages"):
-        rows.append(("languages stated", ", ".join(map(str, named))))
+        more = f" and {len(named) - _N_LANGUAGES} more" if len(named) > _N_LANGUAGES else ""
+        rows.append(("languages stated", ", ".join(map(str, named[:_N_LANGUAGES])) + more))
     report = provenance.get("cleaning")
     if not report:
         return [*rows, ("cleaning", UNKNOWN)]

@@ -24,6 +24,7 @@ from transformer_cli.addons.interop import huggingface
 from transformer_cli.addons.interop.conversions import conversion_of
 from transformer_cli.addons.interop.importing import files_of_format
 from transformer_cli.errors import CheckpointError, EnvironmentFault
+from transformer_cli.files import temporary_path
 from transformer_cli.models.file import model_pieces, read_model
 from transformer_cli.models.header import read_header
 from transformer_cli.models.locate import locate_model
@@ -294,6 +295,33 @@ def test_a_model_that_an_earlier_reader_has_read_is_read_again_without_network(
         locate_model(ADDRESS, "runs")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert locate_model(ADDRESS, "runs").stat().st_mtime_ns > before
+
+
+@pytest.mark.parametrize("step", ["download", "import_model", "rename"])
+def test_a_command_that_is_stopped_leaves_nothing_half_kept(
+    step: str, hub: HubServer, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetching, step, stop)
+        with pytest.raises(KeyboardInterrupt):
+            locate_model(ADDRESS, "runs")
+    assert [path.name for path in hub_folder().iterdir() if path.suffix != ".lock"] == []
+    assert locate_model(ADDRESS, "runs").is_file()
+
+
+def test_what_a_killed_command_has_left_is_removed(hub: HubServer, work: Path) -> None:
+    target = hub_folder() / read_name(NAME).folder(commit_of(hub))
+    for left in (temporary_path(target), temporary_path(target.with_name(f"{target.name}.files"))):
+        (left / "opus-mt-en-de").mkdir(parents=True)
+    target.mkdir()  # it was killed before it wrote the record
+    (target / "model.safetensors").write_bytes(b"half")
+    path = locate_model(ADDRESS, "runs")
+    assert path.parent == target
+    assert sorted(one.name for one in hub_folder().iterdir() if one.suffix not in (".lock", ".json")) == [target.name]
+    read_model(path)
 
 
 def test_a_kept_model_that_is_damaged_is_made_again(hub: HubServer, work: Path) -> None:

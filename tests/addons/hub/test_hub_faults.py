@@ -1,5 +1,6 @@
 """What goes wrong between a hub and here: one line each, nothing executed, nothing half-kept, downloads that go on."""
 
+import errno
 import hashlib
 import io
 import json
@@ -122,6 +123,10 @@ def link_out_of_the_cache(hub: HubServer, *_: object) -> None:
     (folder / "vocab.json").symlink_to(cache.parent / "precious")
 
 
+def full_disk(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 NO_MODEL = "the hub has no such model"
 COPY = ["is not kept here", "Connect to the network", "copy toy--opus-mt-en-de*"]
 # What is changed, the exit code, and what the line says.
@@ -149,6 +154,11 @@ FAULTS: dict[str, tuple[Callable[..., object], int, list[str]]] = {
     "a hub that fails": (answers("/api/models", 500), 5, ["the hub answers 500. Run again later"]),
     "storage that fails": (answers("GET /lfs/", 503), 5, ["the hub answers 503"]),
     "a login page": (login_page, 5, ["does not answer as a hub does", "Check HF_ENDPOINT"]),
+    "a full disk": (
+        lambda _, monkeypatch: monkeypatch.setattr("huggingface_hub.file_download.http_get", full_disk),
+        5,
+        ["No space left on device", "Make room or repair it"],
+    ),
     "no network": (nobody, 5, ["http://127.0.0.1:9 cannot be reached", *COPY]),
     "offline mode": (offline, 5, ["HF_HUB_OFFLINE is set", *COPY]),
     "another hash": (sends(lambda content: content[:-1] + b"x"), 5, [f"{WEIGHTS} has another hash", "Run again"]),
