@@ -152,6 +152,11 @@ class Tokenizer:
                 )
         return (self._asking[asked[0]],)
 
+    def direction_of(self, tags: Sequence[str]) -> tuple[str, str]:
+        """The codes of the languages that tags name, of the source and of the translation; empty where none does."""
+        named, asked = self._sides(tags)
+        return "".join(named[:1]).strip("<>"), "".join(asked[:1])[2:-1]
+
     def is_direction(self, tags: Sequence[str]) -> bool:
         """Whether tags name a language of the source, and one of the translation."""
         return all(len(side) == 1 for side in self._sides(tags))

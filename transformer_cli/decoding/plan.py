@@ -9,7 +9,7 @@ from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.data.normalization import format_characters, has_letters, normalize, visible
 from transformer_cli.data.sentences import has_no_spaces
 from transformer_cli.data.tags import split_tags
-from transformer_cli.data.tokenizer import Tokenizers, as_one_line
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, as_one_line
 from transformer_cli.data.unknown import unknown_characters
 from transformer_cli.decoding.quality import copied, repeats_itself
 from transformer_cli.decoding.results import Candidate, Translated
@@ -87,7 +87,7 @@ class Planner:
         self.tokenizers, self.text, self.config, self.terminology = tokenizers, text, config, terminology
         check_given_tags(tags, tokenizers.source.tags)
         self.tags, self.plain_source = tuple(tags), tokenizers.source.without_tags()
-        self.tag_warnings = TagWarnings(text, tokenizers.source.tags)
+        self.tag_warnings = TagWarnings(text, tokenizers.source)
         self.max_source_length, self.long_lines = text.longest_source(config), text.long_lines(config)
         self.splits_sentences = text.is_in_sentences if config.split_sentences == AUTO else config.split_sentences
         self.copies_letterless = text.copies_letterless(config) and any(map(str.isalpha, tokenizers.source.alphabet))
@@ -142,7 +142,8 @@ class Planner:
 
     def separator(self, line: PlannedLine) -> str:
         """What stands between the translations of the segments of a line."""
-        return "" if has_no_spaces(self.text.language_of(line.tags)) else " "
+        language = self.tokenizers.source.direction_of(line.tags)[1] or self.text.language_of(line.tags)
+        return "" if has_no_spaces(language) else " "
 
     def room(self, lines: Sequence[str]) -> list[int | None]:
         """How many tokens the prefix of each line's translation may have: one less than a translation, for EOS.
@@ -242,9 +243,10 @@ def check_given_tags(tags: Sequence[str], known: Sequence[str]) -> None:
 class TagWarnings:
     """Says once that a line has no tag where it needs one, and that one begins with what only looks like a tag."""
 
-    def __init__(self, text: TrainingText, known: Sequence[str]) -> None:
-        self.text, self.known = text, known
-        self.lacked = self.unlike = False
+    def __init__(self, text: TrainingText, source: Tokenizer) -> None:
+        self.text, self.known = text, source.tags
+        # Without a language of its tokenizer no line is translated, so that there is nothing to warn of.
+        self.lacked, self.unlike = bool(source.languages), False
 
     def check(self, number: int, line: str, tags: Sequence[str]) -> None:
         if not self.known:

@@ -79,7 +79,8 @@ def default_place(
         parts = ["hypotheses", test_set.replace("/", "_"), search, _maker(path, folder, models), language]
         name = ".".join(filter(None, parts))
         if len(os.fsencode(name)) > LONGEST_NAME:
-            name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{language}"
+            ending = language if len(language) <= LONGEST_NAME // 4 else "languages"
+            name = f"hypotheses.{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}.{ending}"
         return folder / name
 
     file = file_for(test.name)
@@ -115,11 +116,24 @@ def named_files(checkpoint: Any) -> list[Path]:
 
 def language_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> str:
     """The language that a model translates these lines into: by their tags, if it has several."""
-    known = model.tokenizers.source.tags
-    if not known:
-        return model.target_lang
-    named = {language_of(split_tags(line, known)[0] or tags, model.target_lang) for line in sources if line.strip()}
-    return (named.pop() if len(named) == 1 else "") or model.target_lang
+    return directions_of_lines(sources, model, tags)[1]
+
+
+def directions_of_lines(sources: Sequence[str], model: Scored, tags: Sequence[str] = ()) -> tuple[str, str]:
+    """The languages that a model translates these lines from and into: by their tags, if it has several."""
+    tokenizer = model.tokenizers.source
+    sides = model.source_lang, model.target_lang
+    if not tokenizer.tags:
+        return sides
+    found: set[tuple[str, str]] = set()
+    for own in {tuple(split_tags(line, tokenizer.tags)[0] or tags) for line in sources if line.strip()}:
+        found.add(tokenizer.direction_of(own) if tokenizer.languages else ("", language_of(own, sides[1])))
+    source, target = ({pair[n] for pair in found} for n in (0, 1))
+    return one_of(source) or sides[0], one_of(target) or sides[1]
+
+
+def one_of(languages: set[str]) -> str:
+    return next(iter(languages)) if len(languages) == 1 else ""
 
 
 def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:

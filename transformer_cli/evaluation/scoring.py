@@ -63,7 +63,7 @@ def score_translations(
             of_source = unknown_characters(source, sources[i], tokenizers.source)
             unknown.add(first_line + i, of_source + unknown_characters(translation, targets[i], tokenizers.target))
     text = training_text(files)
-    warnings = TagWarnings(text, known)
+    warnings = TagWarnings(text, tokenizers.source)
     for number, (source, _) in enumerate(pairs, start=first_line):
         if source.strip():
             warnings.check(number, source, split_tags(source, known)[0])

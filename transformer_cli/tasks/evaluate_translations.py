@@ -31,6 +31,7 @@ from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.saved import (
     Place,
     default_place,
+    directions_of_lines,
     language_of_lines,
     place_to_save,
     save,
@@ -56,7 +57,7 @@ def evaluate(config: EvaluateConfig, opened: Opened, device: torch.device) -> No
     of_model = tokenizer_in(models[0].data, paths[0])
 
     def settings_for(test: TestSet) -> Callable[[str], MetricSettings]:
-        own = test.languages or (models[0].source_lang, language_of_lines(test.sources, models[0], tags))
+        own = test.languages or directions_of_lines(test.sources, models[0], tags)
         return lambda language: MetricSettings(
             tokens_for(config, language or own[1], of_model=of_model),
             own[0],
@@ -67,7 +68,7 @@ def evaluate(config: EvaluateConfig, opened: Opened, device: torch.device) -> No
     for test in tests:
         prepare_metrics(config.metrics, settings_for(test)(""))  # refuses before anything is translated
     if config.source is not None:
-        languages = models[0].source_lang, language_of_lines(tests[0].sources, models[0], tags)
+        languages = directions_of_lines(tests[0].sources, models[0], tags)
         warn_of_other_language(config.source, tests[0].sources, languages[0], "from")
         warn_of_other_language(reference_files(config)[0], tests[0].references[0], languages[1], "into")
     warn_of_training_text(tests, models, paths)

@@ -169,17 +169,17 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     """The tokenizers that encode the text in place of new ones; None without a model to begin with."""
     if start is None:
         return None
-    taken = start.model.tokenizers
+    init, taken, of_model = config.init, start.model.tokenizers, start.model.tokenizers.source
+    if init.extend_languages and not start.is_resumed:
+        source, target = (with_languages(one, init.extend_languages) for one in (taken.source, taken.target))
+        taken = replace(taken, source=source, target=target)
+    taken = _in_direction(taken, config.data)
     if config.data.trained.has_labels:  # which it has for its target
         taken = Tokenizers(taken.source, taken.source)
     if start.is_resumed:
         return taken
-    init, of_model = config.init, taken.source
-    if init.extend_languages:
-        source, target = (with_languages(one, init.extend_languages) for one in (taken.source, taken.target))
-        taken = replace(taken, source=source, target=target)
     taken = _with_new_pieces(config, taken, start.left_out)
-    if init.like is not None:
+    if init.like is not None and not init.extend_languages:
         like = _like(start.model, init.like)
         new = set(taken.source.tags) - set(of_model.tags)
         if not any(tag_like(tag, like, of_model.tags) for tag in new):
@@ -203,7 +203,7 @@ def _like(model: ModelFile, language: str) -> str:
 
 def _pruned(config: TrainConfig, start: Initial, tokenizers: Tokenizers) -> Tokenizers:
     """The tokenizers with the tokens of init.keep_languages alone, and the pieces that the text uses."""
-    known = [*tokenizers.source.languages] or _languages_of(start.model)
+    known = [*tokenizers.source.languages] or [*_languages_of(start.model), *config.init.extend_languages]
     kept = [language_among(code, [], known, flag="init.keep_languages") for code in config.init.keep_languages]
     if other := [code for code in _asked_languages(config, tokenizers) if code not in kept]:
         given = ",".join(config.init.keep_languages)
@@ -224,6 +224,19 @@ def _asked_languages(config: TrainConfig, tokenizers: Tokenizers) -> list[str]:
     """The languages that the tags of the corpus name, of a model in which languages are tokens."""
     tags = {*config.data.all_tags}
     return [code for code in tokenizers.source.languages if {source_tag(code), target_tag(code)} & tags]
+
+
+def _in_direction(tokenizers: Tokenizers, data: DataConfig) -> Tokenizers:
+    """Those of the one direction of a corpus without tags, of a model between many languages.
+
+    Raises ConfigError for a language that the model does not have.
+    """
+    every = list(tokenizers.source.languages)
+    if not every or data.all_tags or not data.trained.translates:
+        return tokenizers
+    sides = (("data.source_lang", data.source_lang), ("data.target_lang", data.target_lang))
+    source, target = (language_among(code, every, (), flag=key) for key, code in sides)
+    return tokenizers.in_direction(source, target)
 
 
 def left_out_for(start: Initial | None) -> Sequence[str]:
@@ -296,7 +309,8 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
                 sizes[f"n_{side}_layers"] = n_layers
     data = config.data
     if not is_encoder:
-        data = replace(data, tokenizer=replace(data.tokenizer, joint=model.tokenizers.joint))
+        joint = _in_direction(model.tokenizers, data).joint
+        data = replace(data, tokenizer=replace(data.tokenizer, joint=joint))
     config = replace(config, model=replace(config.model, **sizes), data=data)
     head = ["to_classes.weight", "to_classes.bias"] if is_encoder else []
     head += OF_PAIRS if config.model.n_segments == 2 else []

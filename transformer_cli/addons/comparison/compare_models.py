@@ -20,7 +20,7 @@ from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings
 from transformer_cli.evaluation.model_test_sets import kept_test, named_test_set, own_corpus, sets_for
-from transformer_cli.evaluation.saved import Scored, language_of_lines
+from transformer_cli.evaluation.saved import Scored
 from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.evaluation.tokenization import tokenizer_in
@@ -181,8 +181,7 @@ def check_directions(config: CompareConfig, models: Mapping[str, _Model], tests:
     """The language that all translate into. Raises ConfigError for models of other languages than the first one."""
     found: list[tuple[_Model, str, str]] = []
     for path, model in models.items():
-        target = language_of_lines(tests[path].sources, model.first, tags_for(config, model))
-        found.append((model, model.first.source_lang, target))
+        found.append((model, *directions_of_lines(tests[path].sources, model.first, tags_for(config, model))))
     first, *others = found
     for model, source, target in others:
         if _differ(first[1], source) or _differ(first[2], target):
