@@ -151,9 +151,10 @@ class Planner:
         None for a blank line.
         """
         first = (line.segments[0] if line.segments else None for line in self.plan(lines, copies=False))
-        n_languages = 1 if self.tokenizers.source.languages else 0
+        source = self.tokenizers.source
+        n_ends, n_languages = len(source.end_ids), 1 if source.languages else 0
         return [
-            None if one is None else self.text.longest_translation(self.config, len(one.ids) + 1) - 1 - n_languages
+            None if one is None else self.text.longest_translation(self.config, len(one.ids) + n_ends) - 1 - n_languages
             for one in first
         ]
 

@@ -20,7 +20,7 @@ from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings
 from transformer_cli.evaluation.model_test_sets import kept_test, named_test_set, own_corpus, sets_for
-from transformer_cli.evaluation.saved import Scored
+from transformer_cli.evaluation.saved import Scored, directions_of_lines
 from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.evaluation.tokenization import tokenizer_in

@@ -259,7 +259,8 @@ class CTranslate2Engine:
 
     def _longest(self, batch: Sequence[Segment], config: DecodeConfig) -> int:
         """The most tokens a translation may have; both sides count their EOS."""
-        return self.text.longest_translation(config, max(len(segment.ids) for segment in batch) + 1)
+        n_source = max(len(segment.ids) for segment in batch) + len(self.tokenizers.source.end_ids)
+        return self.text.longest_translation(config, n_source)
 
     def _has_length_penalty(self, config: DecodeConfig) -> bool:
         return divisor(2, config) > 1 and config.beam_size > 1

@@ -13,6 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -239,10 +240,8 @@ def in_all_languages(lines: Sequence[str], tokenizer: Tokenizer) -> list[str]:
     if not codes:
         return list(lines)
     step = next(n for n in range(len(codes) // 3 + 1, 3 * len(codes)) if math.gcd(n, len(codes)) == 1)
-    directions = (
-        f"{source_tag(codes[n % len(codes)])} {target_tag(codes[(n * step + 1) % len(codes)])}"
-        for n in range(len(lines))
-    )
+    order = [codes[n * step % len(codes)] for n in range(len(lines) + 1)]
+    directions = [f"{source_tag(a)} {target_tag(b)}" for a, b in pairwise(order)]
     found = []
     for line, direction in zip(lines, directions, strict=True):
         tags, text = split_tags(line, tokenizer.tags)
