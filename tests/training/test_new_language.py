@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -60,15 +61,20 @@ def words(*more: str, targets: tuple[str, ...] = ("yy", "zz")) -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("in_direction", [False, True])
 @pytest.mark.parametrize("like", ["yy", None])
-def test_the_token_of_a_new_language_begins_as_that_of_another_or_as_the_mean(like: str | None) -> None:
+def test_the_token_of_a_new_language_begins_as_that_of_another_or_as_the_mean(
+    like: str | None, in_direction: bool
+) -> None:
     model = toy_run.random_file(SIZES, Tokenizers(TOKENIZER, TOKENIZER), seed=1)
     extended = with_languages(TOKENIZER, ["zz"])
     assert extended.languages == {**TOKENIZER.languages, "zz": len(TOKENIZER)}
     assert {"<zz>", "<2zz>"} <= set(extended.tags)
     init = InitConfig(from_="x", extend_languages=["zz"], like=like)
     config = replace(toy_run.config(model=model.config), name="x", init=init)
-    weights = initial_weights(config, Initial(Path("x"), model, is_resumed=False), Tokenizers(extended, extended))
+    now = Tokenizers(extended, extended)
+    now = now.in_direction("xx", "zz") if in_direction else now
+    weights = initial_weights(config, Initial(Path("x"), model, is_resumed=False), now)
     before, after = model.weights["source_embedding.weight"], weights["source_embedding.weight"]
     assert torch.equal(after[:-1], before)
     others = [TOKENIZER.languages[one] for one in ([like] if like else ["xx", "yy"])]
@@ -90,6 +96,17 @@ def test_a_tag_is_like_one_of_its_own_form() -> None:
     assert tag_like("<nl>", "de", ["<2de>", "<de>"]) == "<de>"
     assert tag_like(">>nl<<", "de", ["<2de>", ">>de<<"]) == ">>de<<"
     assert tag_like("<bt>", "fr", ["<2de>"]) is None
+
+
+def test_one_direction_needs_no_tags(place: Path) -> None:
+    """A corpus of one direction of a model between many names its languages, also a new one."""
+    given = [word for word in words(targets=("zz",)) if not re.match(r"data\.\w*tags", word)]
+    assert main([*given, "init.extend_languages=[zz]", "init.like=yy", "init.keep_languages=[xx,zz]"]) == 0
+    model = read_model(place / "runs/new/model.safetensors")
+    assert model.tokenizers.source.packed is not None
+    assert list(model.tokenizers.source.packed.prefix) == ["xx"]
+    assert len(model.tokenizers.source) < 0.75 * len(TOKENIZER)
+    assert main(["translate", "--checkpoint=runs/new", "ka to"]) == 0
 
 
 def test_a_language_to_begin_like_needs_a_new_one(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

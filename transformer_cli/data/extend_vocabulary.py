@@ -301,16 +301,18 @@ def parts_of_new(old: Tokenizer, new: Tokenizer, like: str | None = None) -> lis
     language has that of the language `like`; a token without it those of all languages.
     """
     names = new.pieces(range(len(kept_ids(old, new)), len(new)))
-    languages = new.languages.keys() - old.languages.keys()
     of_languages = [old.languages[like]] if like in old.languages else sorted(old.languages.values())
     if old.sentencepiece is None:
         return [old.encode([name])[0] for name in names]
     segmenter, known = Pieces(old.sentencepiece), Pieces(new.sentencepiece or b"").names
     ids = {name: i for i, name in enumerate(old.pieces(range(len(old))))}
-    tags = set() if new.packed is None else set(new.packed.whole)
+    packed = new.packed
+    tags = set() if packed is None else set(packed.whole)
+    # Those that every line of a model of one direction begins with are hidden there.
+    languages = set() if packed is None else {*packed.languages, *packed.prefix, *packed.hidden}
 
     def parts(name: str) -> list[int]:
-        if name.strip("_") in languages:
+        if name in languages:
             return of_languages
         if like is not None and name in new.tags and (tag := tag_like(name, like, old.tags)) is not None:
             return [ids[tag]]

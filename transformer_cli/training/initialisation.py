@@ -169,25 +169,30 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     """The tokenizers that encode the text in place of new ones; None without a model to begin with."""
     if start is None:
         return None
-    init, taken, of_model = config.init, start.model.tokenizers, start.model.tokenizers.source
-    if init.extend_languages and not start.is_resumed:
-        source, target = (with_languages(one, init.extend_languages) for one in (taken.source, taken.target))
-        taken = replace(taken, source=source, target=target)
-    taken = _in_direction(taken, config.data)
+    init, taken, of_model = config.init, _tokenizers_of(start, config), start.model.tokenizers.source
     if config.data.trained.has_labels:  # which it has for its target
         taken = Tokenizers(taken.source, taken.source)
     if start.is_resumed:
         return taken
     taken = _with_new_pieces(config, taken, start.left_out)
-    if init.like is not None and not init.extend_languages:
+    if init.like is not None:
         like = _like(start.model, init.like)
         new = set(taken.source.tags) - set(of_model.tags)
-        if not any(tag_like(tag, like, of_model.tags) for tag in new):
+        if not init.extend_languages and not any(tag_like(tag, like, of_model.tags) for tag in new):
             raise ConfigError(
                 f"init.like={init.like}: no tag is new that names a language as one of {like} does, to begin like it."
                 " Name the language in data.tags, or in init.extend_languages"
             )
     return _pruned(config, start, taken) if init.keep_languages else taken
+
+
+def _tokenizers_of(start: Initial, config: TrainConfig) -> Tokenizers:
+    """Those of a model with the languages that the run adds, and those of one direction if the corpus has one."""
+    found, added = start.model.tokenizers, config.init.extend_languages
+    if added and not start.is_resumed:
+        source, target = (with_languages(one, added) for one in (found.source, found.target))
+        found = replace(found, source=source, target=target)
+    return _in_direction(found, config.data)
 
 
 def _languages_of(model: ModelFile) -> list[str]:
@@ -309,7 +314,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
                 sizes[f"n_{side}_layers"] = n_layers
     data = config.data
     if not is_encoder:
-        joint = _in_direction(model.tokenizers, data).joint
+        joint = _tokenizers_of(start, config).joint
         data = replace(data, tokenizer=replace(data.tokenizer, joint=joint))
     config = replace(config, model=replace(config.model, **sizes), data=data)
     head = ["to_classes.weight", "to_classes.bias"] if is_encoder else []
