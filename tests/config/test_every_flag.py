@@ -48,6 +48,7 @@ VALUES: dict[str, str] = {
     "--engine": "ctranslate2",
     "--format": "conllu",
     "--forward": "forward",
+    "--from": "fr",
     "--from-name": "no",
     "--host": "0.0.0.0",
     "--hypotheses": "out.de",
@@ -87,6 +88,7 @@ VALUES: dict[str, str] = {
     "--terms": "t.tsv",
     "--test-set": "wmt15",
     "--to-name": "Norsk, bokmål",
+    "--to": "fra_Latn",
     "--tokenize": "intl",
     "--tokens": "words",
     "--translation": "t.de",
@@ -249,6 +251,8 @@ RUNS: dict[str, dict[str, Case]] = {
         "--output-format": Case("--output-format moses", r"^0 \|\|\| "),
         "--prefix": Case("--prefix prefixes", "^a b.*\nb a"),
         "--tag": Case("--checkpoint tagged --tag <2de>", r"\S", base="device=cpu decode.max_extra_length=3"),
+        "--from": Case("--from xx", "--from xx: not a language", code=2),
+        "--to": Case("--to xx", "--to xx: not a language", code=2),
         "--terms": Case("--terms terms", "j i h"),
         "--alignments": Case("--alignments a.txt", writes="a.txt"),
         "--token-scores": Case("--token-scores --output-format jsonl", '"token'),
@@ -291,6 +295,8 @@ RUNS: dict[str, dict[str, Case]] = {
         "--beam": Case("--beam 1", "6 pairs of 6 lines"),
         "--n-best": Case("--n-best 3 --choose all", r"(1\d) pairs of 6 lines"),
         "--tag": Case("--tag <2de>", "<2de>", code=2),
+        "--from": Case("--from xx", "--from xx: not a language", code=2),
+        "--to": Case("--to xx", "--to xx: not a language", code=2),
         "--strict": Case(
             "--strict", ":2: byte", code=3, base=f"distill --checkpoint m --input latin1 --output out {KEEP}"
         ),
@@ -344,6 +350,8 @@ RUNS: dict[str, dict[str, Case]] = {
         "--overwrite": Case("--save one.fr --overwrite", writes="one.fr"),
         "--sentence-scores": Case("--sentence-scores s.jsonl", writes="s.jsonl"),
         "--tag": Case("--tag <2de>", "<2de>", code=2),
+        "--from": Case("--from xx", "--from xx: not a language", code=2),
+        "--to": Case("--to xx", "--to xx: not a language", code=2),
         "--tokenize": Case(
             "--tokenize char", "tok:char", base="--hypotheses one.fr --reference text.fr metrics=[bleu]"
         ),
@@ -387,6 +395,8 @@ RUNS: dict[str, dict[str, Case]] = {
         "--trust-comet-model": heavy("--trust-comet-model", "chrF"),
         "--beam": heavy("--beam 2", "chrF"),
         "--tag": heavy("--tag <2de>", r"tag|chrF"),
+        "--from": Case("--from xx", "--from xx: not a language", code=2),
+        "--to": Case("--to xx", "--to xx: not a language", code=2),
         "--engine": heavy("--engine torch", "chrF"),
         "--device": heavy("--device cpu", "chrF"),
     },
@@ -397,6 +407,8 @@ RUNS: dict[str, dict[str, Case]] = {
         ),
         "--translation": Case("--source text --translation one.fr", r"-\d", base="--checkpoint m device=cpu"),
         "--tag": Case("--tag <2de>", "<2de>", code=2),
+        "--from": Case("--from xx", "--from xx: not a language", code=2),
+        "--to": Case("--to xx", "--to xx: not a language", code=2),
         "--json": Case("--json", r"^\{"),
         "--strict": Case(
             "--strict --source latin1 --translation two", ":2: byte", code=3, base="--checkpoint m device=cpu"

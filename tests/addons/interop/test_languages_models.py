@@ -51,7 +51,12 @@ def few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [{"legacy": True}, {"fast": True}, {"half": True, "shards": True}, {"languages": NLLB_LANGUAGES.split()}]
+    "kind",
+    [
+        {"fast": True},
+        pytest.param({"legacy": True}, marks=pytest.mark.slow),
+        pytest.param({"half": True, "shards": True}, marks=pytest.mark.slow),
+    ],
 )
 def test_every_layout_of_nllb_says_what_transformers_says(kind: dict[str, Any], tmp_path: Path) -> None:
     nllb(tmp_path / "nllb", **kind)
@@ -207,7 +212,7 @@ def test_the_score_of_a_translation_has_the_token_of_its_language(place: Path) -
 # ---- Written back
 
 
-@pytest.mark.parametrize("kind", ["nllb", "legacy", "m2m100"])
+@pytest.mark.parametrize("kind", ["nllb", *(pytest.param(one, marks=pytest.mark.slow) for one in ("legacy", "m2m100"))])
 def test_a_folder_that_is_exported_again_has_the_same_weights_and_tokenizer(kind: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     folder = tmp_path / "theirs"
@@ -229,7 +234,7 @@ def test_a_folder_that_is_exported_again_has_the_same_weights_and_tokenizer(kind
     assert again.tokenizers.source.sha256 == model.tokenizers.source.sha256
 
 
-@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("legacy", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_ctranslate2_gets_the_language_as_a_target_prefix(legacy: bool, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     nllb(tmp_path / "nllb", legacy=legacy)

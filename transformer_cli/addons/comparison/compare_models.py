@@ -116,10 +116,9 @@ def _ask(config: CompareConfig, model: _Model, name: str, test: TestSet) -> Syst
 
 
 def tags_for(config: CompareConfig, model: _Model) -> tuple[str, ...]:
-    """The tags of --tag, --from and --to for a model that has tags; none for another, which would read them as text."""
-    if not model.first.tokenizers.source.tags:
-        return ()
-    return asked_tags(model.first, config.tag, config.source_lang, config.target_lang)
+    """The tags of --tag, --from and --to; none of --tag for a model without tags, which would read them as text."""
+    tag = config.tag if model.first.tokenizers.source.tags else None
+    return asked_tags(model.first, tag, config.source_lang, config.target_lang)
 
 
 def notes_on_tags(config: CompareConfig, model: _Model, test: TestSet) -> list[str]:

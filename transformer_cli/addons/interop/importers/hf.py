@@ -1,4 +1,4 @@
-"""A folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100."""
+"""A folder of Hugging Face transformers: Marian (OPUS-MT), Pegasus as we export it, M2M-100 and NLLB-200."""
 
 from transformer_cli.addons.interop.registries import IMPORTERS, Importer
 
