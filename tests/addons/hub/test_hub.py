@@ -308,7 +308,7 @@ def test_a_command_that_is_stopped_leaves_nothing_half_kept(
         patch.setattr(fetching, step, stop)
         with pytest.raises(KeyboardInterrupt):
             locate_model(ADDRESS, "runs")
-    assert [path.name for path in hub_folder().iterdir() if path.suffix != ".lock"] == []
+    assert [path.name for path in hub_folder().rglob("*") if path.is_file() and path.suffix != ".lock"] == []
     assert locate_model(ADDRESS, "runs").is_file()
 
 
@@ -328,7 +328,9 @@ def test_a_kept_model_that_is_damaged_is_made_again(hub: HubServer, work: Path) 
     path = locate_model(ADDRESS, "runs")
     whole = path.read_bytes()
     path.write_bytes(whole[:-1])
+    (path.parent / "hypotheses.txt").write_text("mine", encoding="utf-8")
     assert locate_model(ADDRESS, "runs").read_bytes() == whole
+    assert (path.parent / "hypotheses.txt").is_file()
 
 
 def test_what_transformers_has_downloaded_is_used_without_network(

@@ -80,7 +80,7 @@ def _license(card: Mapping[str, Any]) -> str | None:
 
 def _check(name: HubName, listing: CommitFiles) -> None:
     """Refuse names of files that lead out of the folder that they are put into, whether they are needed or not."""
-    if not shortened(listing.commit).isalnum():
+    if not HubName(name.repository, listing.commit).is_commit:
         raise CheckpointError(f"{name}: its commit is {quoted(listing.commit)}, no hash. Check HF_ENDPOINT")
     for file in listing.files:
         parts = PurePosixPath(file)

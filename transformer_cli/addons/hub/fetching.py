@@ -45,10 +45,10 @@ def keep(name: HubName, wanted: HubName) -> Kept:
             files = {
                 path.relative_to(made).as_posix(): path.stat().st_size for path in made.rglob("*") if path.is_file()
             }
-            if target.exists():  # damaged, or of an earlier reader
-                shutil.rmtree(target)
-            rename(made, target)
-            sync_folder(target.parent)
+            for file in files:  # others may have put more into the folder, as translations of `tfm evaluate`
+                (target / file).parent.mkdir(parents=True, exist_ok=True)
+                rename(made / file, target / file)
+            sync_folder(target)
         finally:
             shutil.rmtree(made, ignore_errors=True)
     kept = Kept(name.text, listing.commit, folder, files, reading, _now(), **known)
@@ -88,7 +88,8 @@ def fetched(
         )
         yield Fetched(name, view, _provenance(name, listing))
     except TfmError as error:
-        raise type(error)(str(error).replace(str(view), str(name))) from error
+        error.args = (str(error).replace(str(view), str(name)),)
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
