@@ -163,13 +163,15 @@ def test_the_token_goes_to_the_hub_and_not_to_its_storage(
 
 def test_the_models_are_listed(hub: HubServer, work: Path) -> None:
     assert run(["models"], work).out == b""
+    refused(["models", NAME], work, code=2, says=["nothing is kept under this name"])
     assert json.loads(run(["models", "--json"], work).out) == []
     path = locate_model(ADDRESS, "runs")
     (row,) = json.loads(run(["models", "--json"], work).out)
     assert (row["name"], row["commit"], row["path"]) == (ADDRESS, commit_of(hub), str(path))
     assert row["bytes"] == path.stat().st_size
     assert (row["license"], row["languages"]) == ("cc-by-4.0", ["en", "de"])
-    head, line = run(["models"], work).out.decode().splitlines()
+    assert json.loads(run(["models", NAME, "--json"], work).out) == [row]
+    head, line = run(["models", ADDRESS], work).out.decode().splitlines()
     assert head.split("  ")[0] == "name"
     assert [ADDRESS, commit_of(hub)[:12]] == line.split()[:2]
     assert line.endswith("en, de     cc-by-4.0")
@@ -219,7 +221,7 @@ def test_a_commit_with_two_names_stays_while_one_is_left(hub: HubServer, work: P
     [
         (["models", "remove"], ["no name given"]),
         (["models", "update"], ["no name given"]),
-        (["models", "toy/x"], ["lists all", "remove or update first"]),
+        (["models", "toy/x"], ["hf:toy/x: nothing is kept", "Choose one that `tfm models` lists"]),
         (["models", "remove", "hf:toy/opus-mt-en-d"], ["nothing is kept", f"did you mean `{ADDRESS}`"]),
         (["models", "remove", "../../x"], ["'hf:../../x': no name of a model"]),
         (["models", "update", "hf:toy/x"], ["nothing is kept"]),

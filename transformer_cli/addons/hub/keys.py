@@ -16,7 +16,7 @@ class ModelsConfig:
     """`tfm models`."""
 
     action: str | None = key(None, "What is done; unset: list.", choices=ACTIONS, word=True)
-    name: str | None = key(None, "Name of the model, as `tfm models` lists it.", word=True)
+    name: str | None = key(None, "Name of the model, as `tfm models` lists it; list without one lists all.", word=True)
     json: bool = key(False, "Print JSON.", flag="--json")
     plugins: list[str] = key([], PLUGINS)
 
@@ -25,8 +25,6 @@ class ModelsConfig:
             self.action, self.name = self.name, None
         action = self.action or "list"
         check_choice("action", action, ACTIONS)
-        if action == "list" and self.name is not None:
-            raise ConfigError(f"tfm models {self.name}: lists all. Leave the name out, or write remove or update first")
         if action != "list" and self.name is None:
             raise ConfigError(f"tfm models {action}: no name given. Name one that `tfm models` lists")
 

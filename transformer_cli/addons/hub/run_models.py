@@ -34,7 +34,7 @@ def run(config: ModelsConfig) -> None:
     elif config.action == "update":
         _update(_named(config.name))
     else:
-        _list(as_json=config.json)
+        _list(config.name, as_json=config.json)
     sys.stdout.flush()
 
 
@@ -53,8 +53,11 @@ def _named(text: str | None) -> HubName:
     return name
 
 
-def _list(*, as_json: bool) -> None:
-    rows = [_facts(kept) for kept in all_kept()] + [_import_facts(name, path) for name, path in _imports().items()]
+def _list(name: str | None, *, as_json: bool) -> None:
+    rows = [_facts(kept) for kept in all_kept()] + [_import_facts(own, path) for own, path in _imports().items()]
+    if name is not None:
+        own = name if name in _imports() else str(_named(name))
+        rows = [row for row in rows if row["name"] == own]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
