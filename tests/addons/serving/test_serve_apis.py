@@ -168,6 +168,21 @@ def test_languages_and_settings(both: Running) -> None:
     assert both.ask("/suggest", {"q": "a", "s": "b"}) == (403, {"error": "this server takes no suggestions"})
 
 
+def test_many_languages_are_listed_as_languages_and_not_as_pairs() -> None:
+    codes = [f"x{a}{b}_Latn" for a in "abcdefghij" for b in "abcdefghij"]
+    with running(stand_in_server(StandIn("+".join(codes), "+".join(codes)))) as many:
+        _, found = many.ask("/languages")
+        assert len(found) == 100
+        assert all(len(one["targets"]) == 99 for one in found)
+        _, models = many.ask("/api/models")
+        (only,) = models["models"]
+        assert list(only["sources"]) == list(only["targets"]) == codes
+        assert only["tags"] == []
+        status, error = many.ask("/api/translate", {"text": "a b", "source": "xaa_Latn", "target": "xaa_Cyrl"})
+        assert status == 400
+        assert len(str(error)) < 700
+
+
 def test_detect_names_targets_as_well(served: Running) -> None:
     for found in (served.ask("/detect", {"q": "The dog"}), served.ask("/detect?q=The%20dog")):
         assert (found[0], found[1][0]["language"]) == (200, "en")

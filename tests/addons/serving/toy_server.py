@@ -17,7 +17,7 @@ import uvicorn
 from tests.toy import run as toy_run
 from transformer_cli.addons.serving.app import create_app
 from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
-from transformer_cli.addons.serving.models import ModelTable
+from transformer_cli.addons.serving.models import ModelTable, ServedModel
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import Service
 from transformer_cli.config.decode import DecodeConfig
@@ -87,7 +87,9 @@ class StandIn:
         self.symbols: tuple[str, ...] = ()
         self.n_waiting, self.reverses, self.is_export, self.can_align = 0, reverses, False, True
 
-    def tags_for(self, target: str) -> tuple[str, ...]:
+    pairs, is_of_many, translates = ServedModel.pairs, ServedModel.is_of_many, ServedModel.translates
+
+    def tags_for(self, source: str, target: str) -> tuple[str, ...]:
         return () if len(self.target_langs) == 1 else (f"<2{target}>",)
 
     def translator(self, decode: DecodeConfig, options: TranslateOptions) -> StandInTranslator:

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 from transformer_cli.addons.documents.symbols import placeholder_symbols
@@ -218,8 +219,6 @@ class ModelTable:
         self.models = [ServedModel(name, config, observe) for name in names]
         self.failed: dict[Path, FileState] = {}  # replaced by something that cannot be used
         self.n_reloads = self.n_reload_failures = 0
-        self._pairs = self._find_pairs()
-        self._pivots = {(source, target): pivot for source, target, pivot in self._pairs}
         self._check_pairs()
 
     def _check_pairs(self) -> None:
@@ -252,15 +251,17 @@ class ModelTable:
         sides = dict.fromkeys(s for s, _, _ in self._pairs), dict.fromkeys(t for _, t, _ in self._pairs)
         return " → ".join(listed_languages(list(side)) for side in sides)
 
-    def _find_pairs(self) -> list[tuple[str, str, str | None]]:
+    @cached_property
+    def _pivots(self) -> dict[tuple[str, str], str | None]:
+        return {(source, target): pivot for source, target, pivot in self._pairs}
+
+    @cached_property
+    def _pairs(self) -> list[tuple[str, str, str | None]]:
         direct = list(dict.fromkeys(pair for model in self.models for pair in model.pairs))
-        through = [
-            (source, target)
-            for source, middle in direct
-            for other, target in direct
-            if middle == other == self.config.pivot and source != target and (source, target) not in direct
-        ]
-        return [*((s, t, None) for s, t in direct), *((s, t, self.config.pivot) for s, t in dict.fromkeys(through))]
+        pivot, known = self.config.pivot, set(direct)
+        into, out = [s for s, t in direct if t == pivot], [t for s, t in direct if s == pivot]
+        through = [(s, t) for s in into for t in out if s != t and (s, t) not in known]
+        return [*((s, t, None) for s, t in direct), *((s, t, pivot) for s, t in dict.fromkeys(through))]
 
     def source_code(self, code: str | None) -> str | None:
         """The models' code for the language that a client names, or its own where no model reads it."""
