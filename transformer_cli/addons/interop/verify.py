@@ -259,7 +259,7 @@ def translations(
 
 
 def search(
-    model: Transformer, sources: Sequence[Ids], begun: Sequence[Ids], *, tokenizers: Tokenizers, beam_size: int
+    model: Transformer, sources: Sequence[Ids], begun: Sequence[Ids] = (), *, tokenizers: Tokenizers, beam_size: int
 ) -> list[Hypothesis]:
     """The best translation of each, as Program.translate has it. All are as wide as the longest: there are few."""
     source, target = tokenizers.source, tokenizers.target
