@@ -311,12 +311,12 @@ def matched(asked: str, known: Iterable[str]) -> str | None:
     A region that only one of the two names does not matter; another region is another language, as is another script
     (zh-Hant is not zh, which is written in simplified characters).
     """
-    found = nearest(asked, known)
+    found = codes_meant(asked, known)
     return found[0] if len(found) == 1 else None
 
 
-def nearest(asked: str, known: Iterable[str]) -> list[str]:
-    """Those of `known` that `asked` may mean: more than one where it leaves the script open, and none is usual."""
+def codes_meant(asked: str, known: Iterable[str]) -> list[str]:
+    """The codes of `known` that `asked` may mean: more than one where it leaves the script open, and none is usual."""
     known, wanted = list(known), Code.of(asked)
     for code in known:
         if code.lower() == asked.strip().lower():

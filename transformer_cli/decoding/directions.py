@@ -10,7 +10,7 @@ from typing import Protocol
 from transformer_cli.config.tags import language_of, languages_of, source_tag, tags_in, target_tag
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, quoted
-from transformer_cli.languages import nearest
+from transformer_cli.languages import codes_meant
 from transformer_cli.registry import did_you_mean
 
 _N_NAMED = 10  # languages in a message; the rest are counted
@@ -65,7 +65,7 @@ def direction_tags(model: Directed, source: str | None, target: str | None) -> t
 def language_among(asked: str, declared: Sequence[str], every: Sequence[str], *, flag: str) -> str:
     """The model's code for `asked`: of the languages that it declares, else of all that its vocabulary has."""
     known = list(dict.fromkeys([*declared, *every]))
-    found = nearest(asked, declared) or nearest(asked, known)
+    found = codes_meant(asked, declared) or codes_meant(asked, known)
     if len(found) == 1:
         return found[0]
     if found:

@@ -62,7 +62,7 @@ def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: S
         raise ConfigError(f"--tag {' '.join(tags)}: not of {languages}, the direction of {flag}. Leave one of them out")
     if len(sides[1]) == 1 or tags:
         return named_test_sets(names, languages)
-    if not (found := tags_of(model, own[0][0], target_lang)):
+    if not (found := tags_between(model, own[0][0], target_lang)):
         raise ConfigError(f"{flag}: the model has several tags for {target_lang}, or none. Say which with --tag")
     tests = named_test_sets(names, languages)
     return [replace(test, sources=tagged_for(test.sources, found, model, test.name)) for test in tests]
@@ -102,7 +102,7 @@ def named_test_set(
     text = load_test(data, models, kept)
     sources = text.sources
     if data.target_lang != model.target_lang and not data.all_tags and not is_tagged:
-        found = tags_of(model, data.source_lang, data.target_lang)
+        found = tags_between(model, data.source_lang, data.target_lang)
         sources = tagged_for(sources, found, model, f"data={data.name}")
     return TestSet(f"{data.title}.test", sources, [text.targets], text.parts)
 
@@ -116,7 +116,7 @@ def check_model_tags(data: DataConfig, model: Scored) -> None:
         raise ConfigError(f"data={data.name}: its lines have the tag {unknown[0]}, but not the model ({has})")
 
 
-def tags_of(model: Scored, source_lang: str, target_lang: str) -> Sequence[str]:
+def tags_between(model: Scored, source_lang: str, target_lang: str) -> Sequence[str]:
     """The tags of a direction; none where several ask for its target language."""
     if model.tokenizers.source.languages:
         return direction_tags(model, source_lang, target_lang)

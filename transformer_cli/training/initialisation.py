@@ -232,7 +232,7 @@ def _asked_languages(config: TrainConfig, tokenizers: Tokenizers) -> list[str]:
 
 
 def _in_direction(tokenizers: Tokenizers, data: DataConfig) -> Tokenizers:
-    """Those of the one direction of a corpus without tags, of a model between many languages.
+    """The tokenizers of one direction, that of a corpus without tags, for a model between many languages.
 
     Raises ConfigError for a language that the model does not have.
     """

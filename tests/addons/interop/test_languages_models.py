@@ -279,7 +279,7 @@ def test_what_m2m100_lacks_is_refused(place: Path) -> None:
     model = read_model(place / "n.safetensors")
     model = replace(model, config=replace(model.config, first_position=3))
     with pytest.raises(ConfigError, match=r"model\.first_position=3"):
-        m2m100_writer.convert(model)
+        m2m100_writer.as_m2m100(model)
 
 
 def test_lines_of_all_languages_have_each_on_both_sides(place: Path) -> None:

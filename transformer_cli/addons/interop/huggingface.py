@@ -56,7 +56,7 @@ def convert(model: ModelFile) -> Any:
     check(model)
     model = with_wide_embeddings(model)
     library = imported("transformers", needs="tfm export huggingface")
-    options = architecture(model)
+    options = marian_options(model)
     if model.config.norm is Norm.post:
         converted = library.MarianMTModel(library.MarianConfig(**options))
     else:
@@ -78,11 +78,11 @@ def filled(converted: Any, theirs: Mapping[str, Tensor], control: Any) -> Any:
 def write(model: ModelFile, directory: Path) -> Any:
     """Write `convert(model)` and its tokenizer into `directory`, which is there and empty; return the model."""
     converted = convert(model)
-    save(converted, tokenizer_files(model), directory)
+    save_directory(converted, tokenizer_files(model), directory)
     return converted
 
 
-def save(converted: Any, files: Mapping[str, bytes], directory: Path) -> None:
+def save_directory(converted: Any, files: Mapping[str, bytes], directory: Path) -> None:
     try:
         with quiet():
             converted.save_pretrained(directory)
@@ -132,10 +132,10 @@ def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
     files = {
         "source.spm": finding_tags(normalising(source), tags),
         "target.spm": finding_tags(normalising(target), tags if model.tokenizers.joint else []),
-        "vocab.json": as_json(_vocabulary(source, tags)),
-        "tokenizer_config.json": as_json(config),
+        "vocab.json": json_bytes(_vocabulary(source, tags)),
+        "tokenizer_config.json": json_bytes(config),
     }
-    return files if model.tokenizers.joint else files | {"target_vocab.json": as_json(_vocabulary(target))}
+    return files if model.tokenizers.joint else files | {"target_vocab.json": json_bytes(_vocabulary(target))}
 
 
 def _vocabulary(tokenizer: Tokenizer, tags: Sequence[str] = ()) -> dict[str, int]:
@@ -143,7 +143,7 @@ def _vocabulary(tokenizer: Tokenizer, tags: Sequence[str] = ()) -> dict[str, int
     return {marked(piece) if piece in tags else piece: number for number, piece in pieces}
 
 
-def as_json(value: object) -> bytes:
+def json_bytes(value: object) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -187,7 +187,7 @@ def starts_at_zero(model: ModelFile) -> bool:
     return not model.weights[f"{name}.weight"][model.tokenizers.target.bos_id].any()
 
 
-def architecture(model: ModelFile) -> dict[str, Any]:
+def marian_options(model: ModelFile) -> dict[str, Any]:
     """The config that MarianMT and Pegasus share."""
     config, source, target = model.config, model.tokenizers.source, model.tokenizers.target
     options: dict[str, Any] = {

@@ -41,7 +41,7 @@ def is_of_languages(model: ModelFile) -> bool:
     return packed is not None and bool(language_pieces(packed)) and model.config.first_position > 0
 
 
-def check(model: ModelFile) -> None:
+def check_m2m100(model: ModelFile) -> None:
     """Raise ConfigError for an option that M2M-100 does not have."""
     config = model.config
     for name, wanted in (
@@ -60,11 +60,11 @@ def check(model: ModelFile) -> None:
         refuse_option("norm_eps", config.epsilon, f"M2M-100 has {huggingface.TORCH_EPSILON}", _INSTEAD)
 
 
-def convert(model: ModelFile) -> Any:
+def as_m2m100(model: ModelFile) -> Any:
     """The model as an M2M100ForConditionalGeneration. Raises ConfigError for an option that this lacks."""
-    check(model)
+    check_m2m100(model)
     library = imported("transformers", needs="tfm export huggingface")
-    options = huggingface.architecture(model)
+    options = huggingface.marian_options(model)
     options |= {"max_position_embeddings": MAX_POSITIONS, "tie_word_embeddings": True}
     converted = library.M2M100ForConditionalGeneration(library.M2M100Config(**options))
     theirs = {name: weight for name, weight in huggingface.weights(model).items() if name != huggingface.BIAS}
@@ -78,16 +78,16 @@ def _first_token(model: ModelFile) -> dict[str, Any]:
     return {"forced_bos_token_id": prefix[0]} if prefix else {}
 
 
-def write(model: ModelFile, folder: Path) -> None:
-    """Write `convert(model)` and its tokenizer into `folder`, which is there and empty."""
-    files = tokenizer_files(model)
-    huggingface.save(convert(model), files, folder)
+def write_m2m100(model: ModelFile, folder: Path) -> None:
+    """Write `as_m2m100(model)` and its tokenizer into `folder`, which is there and empty."""
+    files = nllb_files(model)
+    huggingface.save_directory(as_m2m100(model), files, folder)
     if VOCABULARY not in files:  # of NllbTokenizer, which reads this file faster
         library = imported("transformers", needs="tfm export huggingface")
         library.NllbTokenizer.from_pretrained(folder).backend_tokenizer.save(str(folder / TOKENIZER))
 
 
-def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
+def nllb_files(model: ModelFile) -> dict[str, bytes]:
     """The files of NllbTokenizer, or of M2M100Tokenizer. Raises ConfigError for a vocabulary that neither can have."""
     tokenizer = model.tokenizers.source
     packed = tokenizer.packed
@@ -106,18 +106,18 @@ def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
         config |= {"tokenizer_class": "M2M100Tokenizer", "language_codes": kind, "num_madeup_words": n_unused}
         config |= {"additional_special_tokens": languages}
         pieces = {piece: number for number, piece in enumerate(packed.pieces[: packed.ids[languages[0]]])}
-        files[VOCABULARY] = huggingface.as_json(pieces)
+        files[VOCABULARY] = huggingface.json_bytes(pieces)
     else:
         _check_order(packed)
         config |= {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": packed.language_last}
         config |= nllb_tokens(tokenizer)
-    files["tokenizer_config.json"] = huggingface.as_json(config)
-    files["special_tokens_map.json"] = huggingface.as_json(named | {"additional_special_tokens": languages})
+    files["tokenizer_config.json"] = huggingface.json_bytes(config)
+    files["special_tokens_map.json"] = huggingface.json_bytes(named | {"additional_special_tokens": languages})
     return files
 
 
 def tokenizer_source(model: ModelFile) -> str:
-    """The language of a source where nobody says it: the model's first."""
+    """The language of a source where nothing says it: the model's first."""
     packed = model.tokenizers.source.packed
     assert packed is not None
     return (packed.prefix or packed.languages)[0].strip("_")

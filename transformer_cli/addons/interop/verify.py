@@ -253,7 +253,7 @@ def in_all_languages(lines: Sequence[str], tokenizer: Tokenizer) -> list[str]:
 def translations(
     program: Program, sources: Sequence[Ids], begun: Sequence[Ids], *, beam_size: int, max_tokens: int
 ) -> list[list[int]]:
-    """Those of `program`, which begin with the ids of `begun`."""
+    """The translations by `program`, which begin with the ids of `begun`."""
     columns = (sources, begun) if any(begun) else (sources,)
     return in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), *columns)
 

@@ -105,6 +105,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[CorpusReport,
     decode = with_own_length_penalty(config.decode, [model.length_penalty for model in opened.models])
     config, model = replace(config, decode=decode), opened.models[0]
     options = replace(options, tags=asked_tags(model, config.tag, config.source_lang, config.target_lang))
+    config = replace(config, tag=" ".join(options.tags) or None)  # as the corpus records it
     of_model = model.source_lang, language_of(options.tags, model.target_lang)
     if not of_model[1]:
         tags = listed_tags(model.tokenizers.source.tags)

@@ -30,7 +30,7 @@ class HuggingFaceExporter(Exporter):
         from transformer_cli.addons.interop import huggingface, m2m100_writer
 
         if m2m100_writer.is_of_languages(model):
-            m2m100_writer.write(model, folder)
+            m2m100_writer.write_m2m100(model, folder)
             return m2m100_writer.LoadedM2M100(folder, model.tokenizers)
         huggingface.write(model, folder)
         return huggingface.Loaded(folder)
