@@ -18,8 +18,8 @@ _METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
 
 
 # Keys of `tfm evaluate` without a meaning for translations that are given.
-OF_A_MODEL = ("checkpoint", "engine", "decode", "save", "tag", "source_lang", "target_lang")
-OF_A_MODEL += ("robustness", "robustness_lines", "report")
+_OF_DIRECTIONS = ("tag", "source_lang", "target_lang")
+OF_A_MODEL = ("checkpoint", "engine", "decode", "save", *_OF_DIRECTIONS, "robustness", "robustness_lines", "report")
 
 
 ROBUSTNESS = "robustness"  # the report that has a flag of its own
