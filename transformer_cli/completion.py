@@ -28,7 +28,7 @@ compdef _tfm tfm"""
 
 _FISH = "complete -c tfm -a '(tfm --complete (commandline -opc)[2..] (commandline -ct) 2>/dev/null)'"
 
-SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
 def answer(arguments: Sequence[str]) -> str:
@@ -36,9 +36,9 @@ def answer(arguments: Sequence[str]) -> str:
     if arguments[0] == "--complete":
         return "\n".join(complete(arguments[1:]))
     shell = arguments[1] if len(arguments) > 1 else ""
-    if shell not in SCRIPTS:
-        raise ConfigError(f"completion: no script for `{shell}`. Choose one of {', '.join(SCRIPTS)}")
-    return SCRIPTS[shell]
+    if shell not in _SCRIPTS:
+        raise ConfigError(f"completion: no script for `{shell}`. Choose one of {', '.join(_SCRIPTS)}")
+    return _SCRIPTS[shell]
 
 
 def complete(words: Sequence[str]) -> list[str]:
@@ -48,7 +48,7 @@ def complete(words: Sequence[str]) -> list[str]:
         return [name for name in (*COMMANDS, "completion") if name.startswith(word)]
     command = before[0]
     if command not in COMMANDS:
-        return [shell for shell in SCRIPTS if command == "completion" and shell.startswith(word)]
+        return [shell for shell in _SCRIPTS if command == "completion" and shell.startswith(word)]
     if word.startswith("-"):
         common = [names[-1] for names in COMMON_OPTIONS if "--multirun" not in names or COMMANDS[command].sweep]
         flags = [*COMMANDS[command].flags, *common, "--help"]

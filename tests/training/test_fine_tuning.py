@@ -330,7 +330,7 @@ def test_the_score_of_the_old_text_stands_beside_that_of_the_new(
 
 
 def test_a_checkpoint_below_a_floor_is_never_the_best(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By the score that fine-tuning began with, also where a run goes on."""
+    """The floor is below the score that fine-tuning began with, also where a run goes on."""
     words = [*command("new"), "init.from=runs/base", "train.best_metric=nll", "schedule.lr=0.01", "train.keep_last=9"]
     assert main([*words, "name=free", "train.max_steps=8", "train.average_last=1"]) == 0
     entries = [entry for entry in toy_run.metrics(place / "runs/free") if entry["kind"] == "dev"]

@@ -187,7 +187,7 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
 
 
 def _tokenizers_of(start: Initial, config: TrainConfig) -> Tokenizers:
-    """Those of a model with the languages that the run adds, and those of one direction if the corpus has one."""
+    """The tokenizers of a model with the languages that the run adds, or those of the one direction of its corpus."""
     found, added = start.model.tokenizers, config.init.extend_languages
     if added and not start.is_resumed:
         source, target = (with_languages(one, added) for one in (found.source, found.target))
@@ -196,7 +196,7 @@ def _tokenizers_of(start: Initial, config: TrainConfig) -> Tokenizers:
 
 
 def _languages_of(model: ModelFile) -> list[str]:
-    """Of which a model has tokens, or else those that it is said to translate."""
+    """The languages of which a model has tokens, or else those that it is said to translate."""
     sides = [*languages_of(model.source_lang), *languages_of(model.target_lang)]
     return [*model.tokenizers.source.languages] or list(dict.fromkeys(sides))
 
