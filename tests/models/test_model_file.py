@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 from tests.support.each import each
-from tests.toy.run import CPU, model_file, packed, tokenizer
+from tests.toy.run import CPU, model_file, packed, tokenizer, written_model
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import ModelFile, read_model, serialise, unpack_model, write_model
 from transformer_cli.models.locate import locate_model, locate_own_model
@@ -356,3 +356,25 @@ def test_the_bytes_are_those_that_the_safetensors_library_writes() -> None:
     expected = safetensors.torch.save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
     assert b"".join(serialise(tensors, metadata)) == expected
     assert b"".join(serialise(tensors)) == safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
+
+
+def test_the_weights_of_a_read_model_lie_in_the_memory_of_its_file(tmp_path: Path) -> None:
+    path = written_model(tmp_path)
+    weights = read_model(path).weights.values()
+    ends = [(x.data_ptr(), x.data_ptr() + x.numel() * x.element_size()) for x in weights]
+    assert max(end for _, end in ends) - min(first for first, _ in ends) <= path.stat().st_size
+
+
+@each("change", ["hole", "overlap", "beyond", "behind"])
+def test_a_table_that_does_not_fit_its_data_is_refused(change: str, tmp_path: Path) -> None:
+    """The hash of the file is right: a program has written it wrongly."""
+    header, metadata, data = parts(packed(model_file()))
+    names = sorted((name for name in header if name != "__metadata__"), key=lambda name: header[name]["data_offsets"])
+    moved = {"hole": (names[1], 4), "overlap": (names[1], -4), "beyond": (names[-1], 4), "behind": (names[0], 0)}
+    name, by = moved[change]
+    header[name]["data_offsets"] = [at + by for at in header[name]["data_offsets"]]
+    header["__metadata__"] = {"tfm": json.dumps(metadata | {"sha256": NO_HASH})}
+    path = tmp_path / "wrong.safetensors"
+    path.write_bytes(sealed(header, data + b"more" * (change == "behind")))
+    with pytest.raises(CheckpointError, match="damaged or not written by tfm"):
+        read_model(path)

@@ -6,13 +6,13 @@ model's config, languages, scores, and the SHA-256 of the whole file. What is re
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -177,7 +177,10 @@ def read_model(path: Path) -> ModelFile:
     try:
         if path.stat().st_size > total_memory():
             refuse(path, f"larger than this machine's memory ({path.stat().st_size:,} bytes)")
-        content = path.read_bytes()
+        content = bytearray(path.stat().st_size)
+        with path.open("rb") as file:
+            del content[file.readinto(content) :]
+            content += file.read()  # what was written meanwhile
     except OSError as error:
         raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
     return unpack_model(content, path)
@@ -290,17 +293,41 @@ def _memory(tensor: Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
 
 
-def unpack_model(content: bytes, path: Path) -> ModelFile:
-    """The model file in `content`, which was read from `path`. Raises CheckpointError."""
-    metadata = read_metadata(contents(content, path, n_bytes=len(content)), path)
+def unpack_model(content: bytes | bytearray, path: Path) -> ModelFile:
+    """The model file in `content`, which was read from `path`. Raises CheckpointError.
+
+    The weights are views of a bytearray: a model takes no more memory than its file.
+    """
+    table = contents(content, path, n_bytes=len(content))
+    metadata = read_metadata(table, path)
     data_at = 8 + int.from_bytes(content[:8], "little")
-    pieces: list[Chunk] = [unhashed(content[:data_at], metadata, path), memoryview(content)[data_at:]]
+    pieces: list[Chunk] = [unhashed(bytes(content[:data_at]), metadata, path), memoryview(content)[data_at:]]
     check_hash(sha256(pieces), metadata, path)
     try:
-        tensors = safetensors.torch.load(content)
-    except (safetensors.SafetensorError, *MALFORMED) as error:
+        tensors = _views(bytearray(content) if isinstance(content, bytes) else content, table, data_at)
+    except MALFORMED as error:
         refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
     return _unpacked(tensors, metadata, path)
+
+
+def _views(content: bytearray, table: Mapping[str, Any], data_at: int) -> dict[str, Tensor]:
+    """The tensors of a safetensors file. Raises ValueError for a table that leaves out bytes, or names some twice."""
+    types = {name: dtype for dtype, name in _SAFETENSORS_TYPES.items()}
+    entries = {name: entry for name, entry in table.items() if name != "__metadata__"}
+    tensors: dict[str, Tensor] = {}
+    end = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape = types[entry["dtype"]], [whole(size, name) for size in entry["shape"]]
+        (first, last), n = entry["data_offsets"], math.prod(shape)
+        if first != end or last - first != n * dtype.itemsize or data_at + last > len(content):
+            raise ValueError(f"{name} is at {first} to {last}, after {end}")
+        end = last
+        place = memoryview(content)[data_at + first : data_at + last]
+        place = place if (data_at + first) % dtype.itemsize == 0 else memoryview(bytearray(place))
+        tensors[name] = torch.frombuffer(place, dtype=dtype).view(shape) if n else torch.empty(shape, dtype=dtype)
+    if data_at + end != len(content):
+        raise ValueError(f"{len(content) - data_at - end} bytes belong to no tensor")
+    return tensors
 
 
 def map_model(path: Path) -> ModelFile:

@@ -71,14 +71,14 @@ def read_header(path: Path) -> Header:
     return Header(metadata, shapes, dtypes, plain.hexdigest(), n_bytes)
 
 
-def contents(start: bytes, path: Path, *, n_bytes: int) -> dict[str, Any]:
+def contents(start: bytes | bytearray, path: Path, *, n_bytes: int) -> dict[str, Any]:
     """safetensors' own table of contents, which its library reads without noticing that a key stands twice."""
     size = int.from_bytes(start[:8], "little")
     if size > _MAX_HEADER and start.startswith((b"PK", b"\x80")):
         refuse(path, "a zip archive or pickle, as torch.save writes, which could run code")
     if size > min(n_bytes - 8, _MAX_HEADER):
         refuse(path, f"cut short or not a safetensors file ({n_bytes:,} bytes)")
-    header = read_json(start[8 : 8 + size], path)
+    header = read_json(bytes(start[8 : 8 + size]), path)
     if not isinstance(header, dict):
         refuse(path, "not a safetensors file")
     return header
