@@ -29,6 +29,7 @@ ARGUMENTS = {
     "average": ["--last", "2", "--output", "out"],
     "export": ["huggingface", "--output", "out"],
     "inspect": [],
+    "push": ["hf:me/model", "--license", "cc0-1.0", "--yes"],
 }
 
 

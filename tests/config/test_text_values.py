@@ -108,7 +108,7 @@ NO_PATHS = {
         *("data.dev_tags", "data.task"),
     ),
     *("data.languages", "data.line_tags", "data.name", "data.reader", "data.test_tags", "engine"),
-    "format",
+    *("format", "init.extend_languages", "init.keep_languages", "init.like", "data.columns"),
 }
 
 

@@ -239,8 +239,9 @@ def test_what_cannot_be_compared_is_refused_in_one_line(
 def test_lines_without_the_tag_that_a_model_needs_are_named_in_the_report(
     target_lang: str, tag: str | None, n_notes: int
 ) -> None:
-    tokenizers = SimpleNamespace(source=SimpleNamespace(tags=("<2de>", "<2fr>")))
-    model: Any = SimpleNamespace(name="joint", first=SimpleNamespace(target_lang=target_lang, tokenizers=tokenizers))
+    tokenizers = SimpleNamespace(source=SimpleNamespace(tags=("<2de>", "<2fr>"), languages={}))
+    first = SimpleNamespace(source_lang="en", target_lang=target_lang, tokenizers=tokenizers)
+    model: Any = SimpleNamespace(name="joint", first=first)
     notes = notes_on_tags(CompareConfig(tag=tag), model, test_sets.TestSet("t", ["<2de> a", "b", ""], [["x", "y", ""]]))
     assert [note.startswith("joint translates into several languages, and 1 of 3 lines") for note in notes] == (
         [True] * n_notes

