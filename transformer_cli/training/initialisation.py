@@ -44,7 +44,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, TfmError
 from transformer_cli.evaluation.held_out import read_left_out, to_leave_out
 from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import ModelFile, read_model, require
+from transformer_cli.models.file import ModelFile, map_model, read_model, require
 from transformer_cli.models.locate import address_in, locate_model, model_at
 from transformer_cli.models.runs import run_of
 from transformer_cli.registry import did_you_mean
@@ -112,7 +112,7 @@ def named_model(config: TrainConfig) -> Initial:
     wanted = " or ".join(task_of_model(kind, {}).what for kind in kinds)
     try:
         path = locate_model(name, config.runs)
-        model = read_model(path)
+        model = map_model(path)  # of which a run may take a part, once its text is prepared
     except CheckpointError as error:
         what, _, advice = str(error).rpartition(". ")
         # Of another key than this one; the flag --plugin is for both.
