@@ -95,7 +95,14 @@ def measure(way: str, start: Path, overrides: list[str]) -> dict[str, object]:
         *("data.source_lang=eng_Latn", "data.target_lang=fra_Latn", 'data.tags=["<eng_Latn> <2fra_Latn>"]'),
         *("data.clean=[]", "data.max_length=64", "train.max_steps=2", "train.tokens_per_update=512"),
         *("train.max_tokens_per_microbatch=512", "train.eval_every=2", "train.eval_lines=4", "train.samples=0"),
-        *("train.robustness_lines=0", "train.average_last=1", "decode=greedy", "device=cpu", "train.ema=null"),
+        *(
+            "train.robustness_lines=0",
+            "train.average_last=1",
+            "train.keep_last=1",
+            "decode=greedy",
+            "device=cpu",
+            "train.ema=null",
+        ),
         *(f"runs={place / 'runs'}", f"name={name}", f"data.cache={place / 'cache'}"),
         *(*WAYS[way], *overrides),
     ]
