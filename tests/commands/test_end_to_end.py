@@ -80,6 +80,7 @@ def test_the_same_command_again_reports_and_does_not_train(trained: Path) -> Non
     assert (trained / "runs/small/metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_more_steps_go_on_where_the_run_ended(trained: Path) -> None:
     folder = trained.parent / "longer"
     shutil.copytree(trained, folder, symlinks=True)

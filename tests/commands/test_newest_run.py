@@ -63,6 +63,7 @@ def test_every_command_looks_for_a_run_in_the_folder_that_it_is_given(unfinished
     error_line(ran, code=4, says=["elsewhere/latest: no trained model"])
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_never_takes_the_place_of_the_finished_one(unfinished: Path, tmp_path: Path) -> None:
     shutil.copytree(unfinished, tmp_path, dirs_exist_ok=True, symlinks=True)
     runs = tmp_path / "runs"

@@ -58,6 +58,7 @@ def test_a_test_set_that_has_changed_since_is_scored_as_it_is_and_said(tmp_path:
     assert b"data.test: has changed since the run was trained." in ran.err
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_without_any_training_text(tmp_path: Path) -> None:
     translated(tmp_path)
     settings = [*FILES[:1], *TASKS["translation"][1], *SHORT]

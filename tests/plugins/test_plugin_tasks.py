@@ -202,6 +202,7 @@ def test_a_translator_that_no_search_can_use_is_refused_before_the_first_update(
     assert not list((folder / "flat").rglob("*.safetensors"))
 
 
+@pytest.mark.slow
 @each(
     "overrides, expected",
     [

@@ -131,6 +131,7 @@ def test_preparation_is_timed_with_and_without_cleaning(tmp_path: Path) -> None:
     assert len(found["ratios"]) == 1
 
 
+@pytest.mark.slow
 def test_a_preparation_and_near_duplicates_are_measured(tmp_path: Path) -> None:
     write_corpora(tmp_path)
     for name, stems in (("europarl_de_en_20k", ["train"]), ("wmt14_en_de", ["newstest2012", "newstest2013"])):

@@ -100,6 +100,7 @@ def test_a_real_batch_of_that_size_is_computed(trial: DryRun) -> None:
     assert fits(trial, 300)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "expected"), [slow(10**9, 3000), (3000, 3000 - 2 * 375), slow(0, SMALLEST)])
 def test_the_number_is_tried_as_the_program_that_will_run(
     monkeypatch: pytest.MonkeyPatch, limit: int, expected: int

@@ -257,6 +257,7 @@ def test_a_forged_record_removes_nothing_of_others(change: dict[str, Any], hub: 
     assert locate_model(ADDRESS, "runs").is_file()
 
 
+@pytest.mark.slow
 def test_processes_that_need_a_model_fetch_it_once_as_the_environment_says(hub: HubServer, work: Path) -> None:
     hub.publish("toy/ours", {"model.safetensors": b"".join(model_pieces(model_file()))}, is_private=True)
     env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(work.parent / "home"), "HF_TOKEN": TOKEN, "HF_HUB_DISABLE_XET": "1"}

@@ -432,6 +432,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_again(
     assert translated(service, "the cat sat .") == [expected]
 
 
+@pytest.mark.slow
 def test_an_export_that_was_replaced_in_part_is_read_when_it_is_whole(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     for seed in (1, 2):
