@@ -129,6 +129,16 @@ def test_a_model_learns_one_more_language_and_keeps_those_that_are_named(place: 
     assert main(["translate", "--checkpoint=runs/new", "--from=xx", "--to=zz", "ka to"]) == 0
 
 
+def test_an_old_dev_set_of_languages_that_are_left_out_is_not_scored(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words("init.extend_languages=[zz]")) == 0
+    more = ["init.from=runs/new", "init.keep_languages=[xx,zz]", "name=less"]
+    assert main(words(*more, targets=("zz",))) == 0
+    assert "it has lines with <2yy>, which the new model does not know" in capsys.readouterr().err
+    assert not (place / "runs/less/old_dev.json").exists()
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [

@@ -65,18 +65,21 @@ class OldDev:
         return make_validator(replace(config, data=data), replace(prepared, dev=self.text), device)
 
 
-def find_old_dev(config: TrainConfig, start: Initial, new: ParallelText) -> OldDev | None:
-    """The dev set that `start` was scored on, unless it is the `new` one; a line in the log where it is not at hand."""
+def find_old_dev(config: TrainConfig, start: Initial, prepared: Prepared) -> OldDev | None:
+    """The dev set that `start` was scored on, unless it is the new one; a line in the log where it is not at hand."""
     if config.data.trained.has_labels:
         return None  # which a translator is not scored on
     try:
         found = OldDev(*_old_dev(config, start))
+        if lost := [tag for tag in found.data.all_tags if tag not in prepared.tokenizers.source.tags]:
+            raise ValueError(f"it has lines with {lost[0]}, which the new model does not know")
     except (TfmError, *MALFORMED) as error:
         LOGGER.info(
             "dev (old): the text that init.from=%s was trained with is not at hand, so its score is not shown (%s)",
             *(config.init.from_, error),
         )
         return None
+    new = prepared.dev
     is_new = (found.text.sources, found.text.targets) == (new.sources, new.targets)
     return None if is_new else found
 

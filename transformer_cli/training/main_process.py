@@ -123,7 +123,7 @@ class MainProcess:
                 initial = initial_weights(config, start, run.prepared.tokenizers)
                 run.trainer.load_weights(run.trainer.weights() | initial)
                 self.init_sha256, self.init_origin = identity(start.path), base_facts(start.model)
-                old_dev = find_old_dev(config, start, run.prepared.dev)
+                old_dev = find_old_dev(config, start, run.prepared)
                 if old_dev is not None:
                     old_dev.warn_of_overlap(run.prepared)
                 self._score_also(old_dev, run)
