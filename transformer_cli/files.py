@@ -38,11 +38,6 @@ _LINK, _LONGEST_LINK = "tfm-link: ", 1024  # where there are no symbolic links: 
 _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 
-def size_of(pieces: Iterable[Chunk]) -> int:
-    """Bytes."""
-    return sum(memoryview(piece).nbytes for piece in pieces)
-
-
 @contextmanager
 def wrap_os_errors(path: Path, doing: str) -> Iterator[None]:
     """Turn an OSError into an EnvironmentFault with the path, what could not be done, and why."""

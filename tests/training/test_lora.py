@@ -14,19 +14,21 @@ from tests.toy.run import CPU, MODEL, model_file, tokenizers
 from transformer_cli.config.model import Activation
 from transformer_cli.config.train import InitConfig, LoraConfig, TrainConfig
 from transformer_cli.errors import ConfigError
+from transformer_cli.inference.prepack import can_prepack, prepack
 from transformer_cli.models.file import read_model
 from transformer_cli.models.linear import Linear
 from transformer_cli.models.transformer import Transformer
+from transformer_cli.training import lora as lora_module
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import describe
 from transformer_cli.training.lora import (
     LoraLinear,
     add_adapters,
-    is_adapter,
     load_model_weights,
     merged_in_place,
     model_weights,
 )
+from transformer_cli.training.saver import Copies
 from transformer_cli.training.trainer import Trainer
 
 RANK = 3
@@ -84,7 +86,7 @@ def test_the_merged_matrix_is_the_sum_by_hand_for_each_projection_that_shares_it
         for column in range(5):
             product = sum(b[row][i] * a[of_part + i][column] for i in range(2))
             expected = linear.weight[row, column].item() + 6 / 2 * product
-            assert linear.merged_weight()[row, column].item() == pytest.approx(expected, abs=1e-5)
+            assert linear.matrix()[row, column].item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_merged_model_is_the_same_function() -> None:
@@ -95,13 +97,40 @@ def test_a_merged_model_is_the_same_function() -> None:
     assert torch.allclose(logits(merged), logits(model), atol=1e-4)
 
 
-def test_merging_in_place_is_undone_to_the_last_bit() -> None:
+@pytest.mark.parametrize("has_onednn", [True, False])
+def test_a_model_merged_in_place_is_that_of_its_file_and_comes_back(
+    has_onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lora_module, "has_onednn", lambda: has_onednn)
     model = adapted()
-    before, wanted = {name: x.clone() for name, x in model.state_dict().items()}, model_weights(model)
+    before, wanted = {name: x.clone() for name, x in model.state_dict().items()}, dict(model_weights(model))
+    merged = model_file(seed=5, activation=Activation.swiglu).build(CPU)
+    merged.load_state_dict(wanted)
+    in_16_bits = torch.autocast("cpu", torch.bfloat16)
     with merged_in_place(model):
         assert all(torch.equal(x, wanted[name]) for name, x in model_weights(model).items())
-        assert all(torch.equal(x, wanted[name]) for name, x in model.state_dict().items() if not is_adapter(name))
+        assert torch.equal(logits(model), logits(merged))
+        with in_16_bits:  # in which the sum of the matrices is none of 16 bits
+            assert torch.equal(logits(model), logits(merged))
+        if can_prepack(model):
+            assert torch.equal(logits(prepack(model)), logits(prepack(merged)))
+    assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
+
+
+def test_what_is_saved_is_the_model_as_it_was_and_frozen_weights_are_not_copied(source: Path) -> None:
+    trainer = Trainer(config(source, lora={"also": ["*.norm"]}), tokenizers(), CPU)
+    weights = model_weights(trainer.model)
+    wanted = {name: x.clone() for name, x in weights.items()}
+    copied = Copies().of(weights, "model")
+    with torch.no_grad():
+        for parameter in trainer.model.parameters():
+            if parameter.requires_grad:
+                parameter += 1
+    assert all(torch.equal(x, wanted[name]) for name, x in copied.items())
+    projection, embedding = "encoder.layers.0.feed_forward.to_out.weight", "source_embedding.weight"
+    assert not torch.equal(weights[projection], wanted[projection])
+    assert copied[embedding].data_ptr() == weights[embedding].data_ptr()
 
 
 def test_loaded_weights_are_the_models_whatever_the_adapters_were() -> None:

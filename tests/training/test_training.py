@@ -376,7 +376,7 @@ def test_a_dev_metric_that_says_nothing_of_the_languages_is_refused_before_train
 def test_the_average_is_summed_in_double_precision() -> None:
     # In float32 the ones would be lost beside 2^24.
     values = [2.0**24, 1.0, 1.0, -(2.0**24)]
-    mean = average({"x": torch.tensor([value])} for value in values)["x"]
+    mean = average([{"x": torch.tensor([value])} for value in values])["x"]
     assert mean.dtype is torch.float32
     assert mean.item() == 0.5
 

@@ -49,6 +49,7 @@ from transformer_cli.inference.prepack import can_prepack, prepack
 from transformer_cli.inference.worker_pool import WorkerPool
 from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all
 from transformer_cli.models.file import ModelFile
+from transformer_cli.models.linear import has_onednn
 from transformer_cli.models.memory import SplitBatches, free_memory
 
 # In 16 bits rounding moves scores by as much as choices differ: none is decoded again (scripts/bench_near_ties.py).
@@ -272,8 +273,9 @@ def torch_engine(
     models: Sequence[ModelFile], config: DecodeConfig, device: torch.device, *, parallel: bool = False
 ) -> TorchEngine:
     """The engine of the models of files."""
+    is_prepacked = device.type == "cpu" and has_onednn() and not config.batch_invariant
     return TorchEngine(
-        build_all(models, device),
+        build_all(models, device, copies=not is_prepacked),  # prepacked matrices are copies themselves
         models[0].tokenizers,
         device=device,
         text=training_text(models),

@@ -28,7 +28,7 @@ def prepack(model: Transformer) -> Transformer:
     for module in list(packed.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Linear):
-                setattr(module, name, PrepackedLinear(child.weight, child.bias))
+                setattr(module, name, PrepackedLinear(child.matrix(), child.bias))
         hidden = module.to_hidden if isinstance(module, FeedForward) else None
         if isinstance(hidden, PrepackedLinear) and module.activate is F.relu:
             hidden.activation, module.activate = "relu", _identity

@@ -123,3 +123,14 @@ def tune_cpu_memory() -> None:
     for names in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY"), ("LRU_CACHE_CAPACITY",)):
         if not any(name in os.environ for name in names):  # the second is oneDNN's older one, the third torch's
             os.environ[names[0]] = str(_N_PRIMITIVES)
+
+
+def release_cpu_memory() -> None:
+    """Return to the system what a phase of the process has freed, where the next one needs other tensors.
+
+    What `tune_cpu_memory` keeps is in pieces of the sizes of the last phase, beside which the next takes memory anew:
+    the peak was that of all phases together.
+    """
+    trim = c_function("malloc_trim")
+    if trim is not None:
+        trim(0)

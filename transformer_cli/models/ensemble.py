@@ -55,9 +55,9 @@ AnyModel = Transformer | Ensemble
 AnyTokenModel = TokenModel | Ensemble  # whose targets have log-probabilities
 
 
-def build_all(models: Sequence[ModelFile], device: torch.device) -> AnyModel:
-    """One model, or the ensemble of several, ready to translate."""
-    built = [model.build(device) for model in models]
+def build_all(models: Sequence[ModelFile], device: torch.device, *, copies: bool = True) -> AnyModel:
+    """One model, or the ensemble of several, ready to translate. `copies`: see `ModelFile.build_as`."""
+    built = [model.build(device, copies=copies) for model in models]
     return built[0] if len(built) == 1 else Ensemble(built).eval()
 
 

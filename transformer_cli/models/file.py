@@ -7,7 +7,7 @@ model's config, languages, scores, and the SHA-256 of the whole file. What is re
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -186,11 +186,10 @@ def read_model(path: Path) -> ModelFile:
     return unpack_model(content, path)
 
 
-def model_pieces(model: ModelFile) -> list[Chunk]:
-    """The content of a model file; its pieces are views of the weights."""
-    tensors = {**model.weights, **_tokenizer_tensors(model)}
-    header, *data = serialise(tensors, {METADATA: _metadata_of(model)})
-    return [bytes(header).replace(NO_HASH.encode(), sha256([header, *data]).encode()), *data]
+def model_pieces(model: ModelFile) -> "Pieces":
+    """The content of a model file."""
+    pieces = serialise(model.weights, {METADATA: _metadata_of(model)}, _tokenizer_tensors(model))
+    return replace(pieces, header=pieces.header.replace(NO_HASH.encode(), sha256(pieces).encode()))
 
 
 def write_lazily(output: Output, model: ModelFile, weights: Mapping[str, Callable[[], Tensor]]) -> None:
@@ -259,14 +258,37 @@ def _metadata_of(model: ModelFile) -> str:
     return json.dumps(metadata, allow_nan=False)
 
 
-def serialise(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> list[Chunk]:
-    """A safetensors file: its header, then a view of each tensor on the CPU.
+@dataclass(frozen=True)
+class Pieces:
+    """The content of a safetensors file, each time that it is iterated over: the header, then a view of each tensor.
+
+    What a mapping computes when it is asked for is in memory only while it is the last piece.
+    """
+
+    header: bytes
+    sources: Mapping[str, Mapping[str, Tensor]]  # name of a tensor, in the order of the file → the mapping that has it
+
+    def __iter__(self) -> Iterator[Chunk]:
+        yield self.header
+        for name, tensors in self.sources.items():
+            yield _memory(tensors[name])
+
+
+def serialise(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None, also: Mapping[str, Tensor] | None = None
+) -> Pieces:
+    """A safetensors file of `tensors`, and of those of `also`.
 
     The bytes are those of the safetensors library, whose own writer copies everything twice and does not let other
     threads run meanwhile.
     """
-    kinds = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-    return [_header(kinds, metadata), *(_memory(tensors[name]) for name in _ordered(kinds))]
+    found = {name: source for source in (tensors, also or {}) for name in source}
+    kinds = {name: _type(source[name]) for name, source in found.items()}
+    return Pieces(_header(kinds, metadata), {name: found[name] for name in _ordered(kinds)})
+
+
+def _type(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:
+    return tensor.dtype, tensor.shape
 
 
 _Kinds = Mapping[str, tuple[torch.dtype, torch.Size]]

@@ -34,6 +34,10 @@ class Linear(nn.Linear):
         self.parts, self.is_output = list(parts or [out_features]), is_output
         assert sum(self.parts) == out_features
 
+    def matrix(self) -> Tensor:
+        """W, [N, K], by which inputs are multiplied."""
+        return self.weight
+
     def forward(self, x_LK: Tensor) -> Tensor:
         return project(x_LK, self.weight, self.bias)
 

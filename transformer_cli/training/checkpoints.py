@@ -17,9 +17,10 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from transformer_cli.files import (
     atomic_symlink,
     make_folder,
     remove_unowned,
-    size_of,
     wrap_os_errors,
     write_new,
 )
@@ -44,10 +44,10 @@ from transformer_cli.models.file import (
     READABLE_SINCE,
     ModelFile,
     is_whole,
+    map_model,
     model_pieces,
     read_json,
     serialise,
-    sha256,
     unpack_model,
     whole,
 )
@@ -106,8 +106,7 @@ class CheckpointStore:
         """Publish a checkpoint; it is safe on the disk when this returns. Raises EnvironmentFault, leaving no trace."""
         final = self.path(checkpoint.step)
         temporary, old = self.folder / f".tmp-{final.name}", self.folder / f".old-{final.name}"
-        files = _pack(checkpoint)
-        size = sum(map(size_of, files.values()))
+        files, size = _pack(checkpoint)
         with wrap_os_errors(final, "save"):
             free = shutil.disk_usage(self.folder).free
         with wrap_os_errors(final, f"save {size:,} bytes ({free:,} are free)"):
@@ -183,12 +182,16 @@ class CheckpointStore:
     def load_model(self, step: int) -> ModelFile:
         """Loads only the model of a checkpoint. Raises CheckpointError, also for damage."""
         path = self.path(step)
-        try:
-            with wrap_os_errors(path, "read"):
-                content = _read_verified(path, (MODEL_FILE,))[MODEL_FILE]
-        except Damage as damage:
-            raise CheckpointError(f"{path}: {damage}. Remove it and run the same command again") from damage
+        with _refusing_damage(path):
+            content = _read_verified(path, (MODEL_FILE,))[MODEL_FILE]
         return unpack_model(content, path / MODEL_FILE)
+
+    def map_model(self, step: int) -> ModelFile:
+        """The same, in memory only as far as it is used, while the checkpoint is there."""
+        path = self.path(step)
+        with _refusing_damage(path):
+            _verify(path, MODEL_FILE)
+        return map_model(path / MODEL_FILE)
 
     def prune(self, keep: Collection[int]) -> None:
         """Delete the checkpoints of all steps but those in `keep`; none is ever half deleted under its own name."""
@@ -229,8 +232,8 @@ class CheckpointStore:
             return rename(path, target)
 
 
-def _pack(checkpoint: Checkpoint) -> dict[str, list[Chunk]]:
-    """File name → content in pieces, the manifest last."""
+def _pack(checkpoint: Checkpoint) -> tuple[dict[str, Iterable[Chunk]], int]:
+    """File name → content in pieces, the manifest last; and the bytes of all."""
     state = {
         "format": CHECKPOINT_FORMAT,
         "needs": READABLE_SINCE,
@@ -238,17 +241,46 @@ def _pack(checkpoint: Checkpoint) -> dict[str, list[Chunk]]:
         "step": checkpoint.step,
         "state": checkpoint.state,
     }
-    files: dict[str, list[Chunk]] = {
+    files: dict[str, Iterable[Chunk]] = {
         MODEL_FILE: model_pieces(checkpoint.model),
         OPTIMIZER_FILE: serialise(checkpoint.optimizer),
         STATE_FILE: [json.dumps(state, indent=1, allow_nan=False).encode()],
     }
-    listed = {name: {"size": size_of(pieces), "sha256": sha256(pieces)} for name, pieces in files.items()}
-    return {**files, MANIFEST_FILE: [_manifest(CHECKPOINT_FORMAT, checkpoint.step, listed)]}
+    listed = {name: _size_and_hash(pieces) for name, pieces in files.items()}
+    manifest = _manifest(CHECKPOINT_FORMAT, checkpoint.step, listed)
+    return {**files, MANIFEST_FILE: [manifest]}, sum(entry["size"] for entry in listed.values()) + len(manifest)
+
+
+def _size_and_hash(pieces: Iterable[Chunk]) -> dict[str, Any]:
+    """In one pass, for pieces may be computed in it."""
+    size, digest = 0, hashlib.sha256()
+    for piece in pieces:
+        size += memoryview(piece).nbytes
+        digest.update(piece)
+    return {"size": size, "sha256": digest.hexdigest()}
 
 
 def _manifest(format_: int, step: int, listed: dict[str, Any]) -> bytes:
     return json.dumps({"format": format_, "step": step, "files": listed}, indent=1).encode()
+
+
+@contextmanager
+def _refusing_damage(path: Path) -> Iterator[None]:
+    try:
+        with wrap_os_errors(path, "read"):
+            yield
+    except Damage as damage:
+        raise CheckpointError(f"{path}: {damage}. Remove it and run the same command again") from damage
+
+
+def _verify(path: Path, name: str) -> None:
+    """Raise Damage unless a file of a checkpoint is what its manifest says."""
+    size, sha256 = _read_manifest(path)[1][name]
+    with _open(path / name) as file:
+        if (found := os.fstat(file.fileno()).st_size) != size:
+            raise Damage(f"{name} has {found:,} bytes, not {size:,}")
+        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            raise Damage(f"{name} has another SHA-256 than its manifest says")
 
 
 def _read_verified(path: Path, names: Sequence[str] = FILES) -> dict[str, bytes]:
@@ -292,13 +324,19 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
 
 def _read(path: Path, *, at_most: int) -> bytes:
     """The first `at_most` bytes of a plain file, plus one if there are more. Raises Damage when it is not one."""
+    with _open(path) as file:
+        return file.read(min(at_most, os.fstat(file.fileno()).st_size) + 1)  # a manifest can claim any size
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BufferedReader]:
+    """A plain file. Raises Damage when it is not one."""
     try:
         descriptor = os.open(path, os.O_RDONLY | NO_LINK)  # neither links nor pipes
         with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise Damage(f"{path.name} is not a plain file")
-            return file.read(min(at_most, status.st_size) + 1)  # a manifest can claim any size
+            yield file
     except OSError as error:
         if error.errno in (errno.ENOENT, errno.ENOTDIR):
             raise Damage(f"{path.name} is missing") from error

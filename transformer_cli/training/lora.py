@@ -14,6 +14,7 @@ Shapes: L rows of all sentences, K columns in, N columns out, P projections that
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from transformer_cli.config.train import LoraConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.layers import Dropout
-from transformer_cli.models.linear import Linear, project
+from transformer_cli.models.linear import Linear, has_onednn, project
 from transformer_cli.models.transformer import Model
 
 PREFIX, BASE = "lora/", "lora_base/"  # of its tensors among those of the optimizer
@@ -40,12 +41,13 @@ class LoraLinear(Linear):
         self.lora_a = nn.Parameter(torch.empty(len(self.parts) * self.rank, n_in))  # [P · R, K]
         self.lora_b = nn.Parameter(torch.zeros(n_out, self.rank))
         nn.init.uniform_(self.lora_a, -(n_in**-0.5), n_in**-0.5)  # as the projections of its authors' code begin
-        self.is_merged = False  # whether W has the product added to it
+        self.is_merged = False  # whether the product is by W + scale · B A, one matrix
+        self.has_merged = False  # whether that is what `weight` is, for the time being
 
     def forward(self, x_LK: Tensor) -> Tensor:
-        y_LN = super().forward(x_LK)
         if self.is_merged:
-            return y_LN
+            return project(x_LK, self.matrix(), self.bias)
+        y_LN = super().forward(x_LK)
         h_LPR = torch.unflatten(project(self.dropout(x_LK), self.lora_a), -1, (len(self.parts), self.rank))
         added = [
             project(h_LR, b_NR)
@@ -54,13 +56,15 @@ class LoraLinear(Linear):
         return y_LN + self.scale * torch.cat(added, dim=-1)
 
     @torch.no_grad()
-    def merged_weight(self) -> Tensor:
-        """W + scale · B A, [N, K]."""
-        if self.is_merged:
-            return self.weight.detach().clone()
-        a_PRK = torch.unflatten(self.lora_a, 0, (len(self.parts), self.rank))
-        products = [b_NR @ a_RK for b_NR, a_RK in zip(torch.split(self.lora_b, self.parts), a_PRK, strict=True)]
-        return self.weight + self.scale * torch.cat(products)
+    def merged(self, weight_NK: Tensor, lora_a: Tensor, lora_b: Tensor) -> Tensor:
+        """W + scale · B A of tensors like those of this module, [N, K], in their precision."""
+        a_PRK = torch.unflatten(lora_a, 0, (len(self.parts), self.rank))
+        factors = zip(torch.split(lora_b, self.parts), a_PRK, strict=True)
+        with torch.autocast(lora_a.device.type, enabled=False):
+            return torch.cat([b_NR @ a_RK for b_NR, a_RK in factors]).mul_(self.scale).add_(weight_NK)
+
+    def matrix(self) -> Tensor:
+        return self.weight if self.has_merged else self.merged(self.weight, self.lora_a, self.lora_b)
 
 
 def is_adapter(name: str) -> bool:
@@ -89,10 +93,39 @@ def _projections(model: nn.Module) -> dict[str, LoraLinear]:
     return {name: module for name, module in model.named_modules() if isinstance(module, LoraLinear)}
 
 
-def model_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that a model file has: those of `model`, with the adapters merged where it has any."""
-    weights = {name: weight for name, weight in model.state_dict().items() if not is_adapter(name)}
-    return weights | {f"{name}.weight": module.merged_weight() for name, module in _projections(model).items()}
+@dataclass(frozen=True)
+class MergedWeights(Mapping[str, Tensor]):
+    """The weights that a model file has: those of a projection are computed each time that they are asked for."""
+
+    tensors: Mapping[str, Tensor]  # of the model: W, A and B
+    projections: Mapping[str, LoraLinear]  # name of W → what computes the sum
+
+    def __getitem__(self, name: str) -> Tensor:
+        projection = self.projections.get(name)
+        if projection is None:
+            return self.tensors[name]
+        return projection.merged(*(self.tensors[name.removesuffix("weight") + one] for one in ("weight", *_ADAPTERS)))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.tensors if not is_adapter(name))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def model_weights(model: nn.Module) -> Mapping[str, Tensor]:
+    """The weights that a model file has: those of `model`, with the adapters merged where it has any.
+
+    Frozen ones are the parameters themselves, by which `is_frozen` knows them.
+    """
+    own = {name: x if is_frozen(x) else x.detach() for name, x in model.state_dict(keep_vars=True).items()}
+    projections = {f"{name}.weight": module for name, module in _projections(model).items() if not module.has_merged}
+    return MergedWeights(own, projections) if projections else {n: x for n, x in own.items() if not is_adapter(n)}
+
+
+def is_frozen(tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter that training leaves as it is."""
+    return isinstance(tensor, nn.Parameter) and not tensor.requires_grad
 
 
 @torch.no_grad()
@@ -106,35 +139,35 @@ def load_model_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 @contextmanager
 def merged_in_place(model: nn.Module) -> Iterator[None]:
-    """Merges the projections' weights in the block; after it, they are as before, to the last bit."""
+    """Multiplies by merged matrices in the block; after it, the projections are as they were.
+
+    Where a search has its own copies of the matrices (inference/prepack.py), they are computed for each product in
+    between, of which there are few, and memory has one at a time. Elsewhere all are there during the block.
+    """
     projections = list(_projections(model).values())
-    own = [module.weight.detach().clone() for module in projections]
+    own = [module.weight for module in projections]
     for module in projections:
-        _put(module.weight, module.merged_weight())
         module.is_merged = True
+        if not (module.weight.is_cpu and has_onednn()):
+            module.weight, module.has_merged = nn.Parameter(module.matrix(), requires_grad=False), True
     try:
         yield
     finally:
         for module, weight in zip(projections, own, strict=True):
-            module.is_merged = False
-            _put(module.weight, weight)
+            module.weight, module.is_merged, module.has_merged = weight, False, False
 
 
 def adapter_tensors(model: nn.Module) -> dict[str, Tensor]:
     """What training needs to go on beside the merged weights: A and B, and W as it was."""
     tensors = {}
     for name, module in _projections(model).items():
-        tensors[f"{BASE}{name}.weight"] = module.weight.detach()
+        tensors[f"{BASE}{name}.weight"] = module.weight if is_frozen(module.weight) else module.weight.detach()
         tensors |= {f"{PREFIX}{name}.{one}": getattr(module, one).detach() for one in _ADAPTERS}
     return tensors
 
 
+@torch.no_grad()
 def restore_adapters(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """The inverse of `adapter_tensors`, whose names and shapes are those of `tensors`."""
     for name, own in adapter_tensors(model).items():
-        _put(own, tensors[name])
-
-
-@torch.no_grad()
-def _put(own: Tensor, value: Tensor) -> None:
-    own.copy_(value)
+        own.copy_(tensors[name])

@@ -26,6 +26,7 @@ from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.inference.precision import on_device
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import release_cpu_memory
 from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
 from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.models.memory import is_out_of_memory
@@ -121,7 +122,8 @@ class MainProcess:
             if config.init.from_ is not None:
                 start = named_model(config)
                 initial = initial_weights(config, start, run.prepared.tokenizers)
-                run.trainer.load_weights(run.trainer.weights() | initial)
+                drawn = run.trainer.weights()
+                run.trainer.load_weights({name: drawn[name] for name in drawn if name not in initial} | initial)
                 self.init_sha256, self.init_origin = identity(start.path), base_facts(start.model)
                 old_dev = find_old_dev(config, start, run.prepared)
                 if old_dev is not None:
@@ -417,9 +419,10 @@ class MainProcess:
     def export_best(self, run: TrainingState, plan: RunPlan) -> None:
         """Write `model.safetensors`: the best checkpoint, or the best of those averages that score no worse."""
         self.saver.wait()
+        release_cpu_memory()  # from here on other models are in memory beside the trained one
         progress, trainer, metric = run.progress, run.trainer, self.validator.metric_name
         best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
-        exported, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
+        exported, what = self.store.map_model(best.step), f"the checkpoint of step {best.step}"
         LOGGER.info("%s", self._why_ended(run, plan, best, exported.scores))
         trust, rank = self.validator.trust, best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **exported.scores}}
@@ -597,7 +600,12 @@ def _unit(run: TrainingState) -> str:
 
 @contextmanager
 def _evaluation_memory(step: int) -> Iterator[None]:
-    """Raise EnvironmentFault where the memory is too small for an evaluation."""
+    """Raise EnvironmentFault where the memory is too small for an evaluation.
+
+    A search has matrices of its own (inference/prepack.py), and keeps no activations for a gradient: what one phase has
+    freed is of no use to the other.
+    """
+    release_cpu_memory()
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -606,3 +614,5 @@ def _evaluation_memory(step: int) -> Iterator[None]:
         raise EnvironmentFault(
             f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.max_tokens_per_microbatch"
         ) from error
+    finally:
+        release_cpu_memory()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError
-from transformer_cli.models.file import MALFORMED, MODEL_FILE, read_model
+from transformer_cli.models.file import MALFORMED, MODEL_FILE, map_model
 from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -48,7 +48,7 @@ def averaged_candidates(
         decay = config.train.ema
         yield _Candidate("ema", {"decay": decay}, f"the moving average of all updates, decay {decay}", ema.weights())
     if len(steps) > 1:
-        weights = average(store.load_model(step).weights for step in steps)
+        weights = average([store.map_model(step).weights for step in steps])
         description = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
         yield _Candidate("average", {"steps": steps}, description, weights)
 
@@ -66,7 +66,7 @@ def read_result(run_dir: Path, step: int) -> TrainResult | None:
     if result.step != step:
         return None
     try:
-        read_model(result.model_path)
+        map_model(result.model_path)
     except CheckpointError:
         return None
     return result

@@ -13,7 +13,7 @@ from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device, tune_cpu_memory
+from transformer_cli.models.device import choose_device, release_cpu_memory, tune_cpu_memory
 from transformer_cli.training.initialisation import (
     initial_tokenizers,
     left_out_for,
@@ -79,6 +79,7 @@ def train_run(
         config = with_values(config, chosen)
         prepared = _prepared(start, config, ranks, owns_process=owns_process)
         result = train(config, prepared, MainProcess(run_dir, ranks, observe), device=device)
+        release_cpu_memory()  # the test set is translated by the model as it was written
         assert result is not None  # only a worker has none
         return Finished(run_dir, config, prepared, result, device)
 

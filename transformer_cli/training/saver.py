@@ -13,6 +13,7 @@ from transformer_cli.data.transfer import copies_asynchronously
 from transformer_cli.errors import EnvironmentFault, TfmError
 from transformer_cli.logs import LOGGER
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
+from transformer_cli.training.lora import MergedWeights, is_frozen
 
 MAX_FAILURES = 3  # in a row, before training stops
 
@@ -27,18 +28,23 @@ class Copies:
     def has_memory(self) -> bool:
         return bool(self._buffers)
 
-    def of(self, tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    def of(self, tensors: Mapping[str, Tensor], prefix: str) -> Mapping[str, Tensor]:
         """The tensors as they are now. From a GPU they arrive when its queued work is done.
 
-        A later call overwrites what an earlier one with the same `prefix` has given.
+        A later call overwrites what an earlier one with the same `prefix` has given. What is frozen is not copied.
         """
-        return {name: self._copy(f"{prefix}/{name}", tensor.detach()) for name, tensor in tensors.items()}
+        if isinstance(tensors, MergedWeights):
+            return replace(tensors, tensors=self.of(tensors.tensors, prefix))
+        return {
+            name: tensor.detach() if tensor.is_cpu and is_frozen(tensor) else self._copy(f"{prefix}/{name}", tensor)
+            for name, tensor in tensors.items()
+        }
 
     def _copy(self, key: str, tensor: Tensor) -> Tensor:
         is_asynchronous = copies_asynchronously(tensor.device)
         if key not in self._buffers:
             self._buffers[key] = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=is_asynchronous)
-        return self._buffers[key].copy_(tensor, non_blocking=is_asynchronous)
+        return self._buffers[key].copy_(tensor.detach(), non_blocking=is_asynchronous)
 
 
 class Saver:

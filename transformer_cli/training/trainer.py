@@ -343,9 +343,11 @@ class Trainer:
         with merged_in_place(self.whole_model):
             yield self.whole_model
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Mapping[str, Tensor]:
         """The weights of `whole_model`, as its model file has them."""
-        return model_weights(self.whole_model)
+        weights = model_weights(self.whole_model)
+        # A GPU merges what it has scored: its sums are not those of a CPU to the last bit.
+        return weights if self.device.type == "cpu" else dict(weights)
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Give `whole_model` the weights of a model file. Raises RuntimeError for those of another model."""

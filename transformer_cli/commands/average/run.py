@@ -1,12 +1,10 @@
 """`tfm average`: one model whose weights are the mean of several models' (section 6.1 of the paper)."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-from torch import Tensor
 
 from transformer_cli.commands.average.keys import AverageConfig
 from transformer_cli.config.compose import to_plain
@@ -17,7 +15,7 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
-from transformer_cli.models.file import MODEL_FILE, ModelFile, read_model, write_model
+from transformer_cli.models.file import MODEL_FILE, ModelFile, map_model, write_model
 from transformer_cli.models.locate import locate_models, newest_run, refuse_export
 from transformer_cli.models.runs import run_of
 from transformer_cli.training.averaging import average
@@ -46,7 +44,7 @@ def models_of(config: AverageConfig) -> dict[Path, Load]:
         raise ConfigError("--checkpoint: names one model twice. Name each once")
     if len(paths) < 2:
         raise ConfigError(f"{paths[0]}: one model has no average. Repeat --checkpoint, or add --last N")
-    return {path: partial(read_model, path) for path in paths}
+    return {path: partial(map_model, path) for path in paths}
 
 
 def checkpoints_of(config: AverageConfig) -> dict[Path, Load]:
@@ -62,7 +60,7 @@ def checkpoints_of(config: AverageConfig) -> dict[Path, Load]:
     steps = store.steps()
     if len(steps) < config.last:
         raise ConfigError(f"--last {config.last}: but {run_dir} holds {len(steps)} checkpoints. Lower it")
-    return {store.path(step) / MODEL_FILE: partial(store.load_model, step) for step in steps[-config.last :]}
+    return {store.path(step) / MODEL_FILE: partial(store.map_model, step) for step in steps[-config.last :]}
 
 
 def _check_output(config: AverageConfig, sources: list[Path]) -> Path:
@@ -84,21 +82,14 @@ def _check_output(config: AverageConfig, sources: list[Path]) -> Path:
 
 def averaged(sources: Mapping[Path, Load]) -> ModelFile:
     """The model with the mean of each weight; metadata that is not the same in all of them is left out."""
-    models: list[ModelFile] = []  # without their weights
-
-    def weights() -> Iterator[Mapping[str, Tensor]]:
-        first_path = next(iter(sources))
-        for path, load in sources.items():
-            model = load()
-            models.append(replace(model, weights={}))
-            refuse_unlike(models[0], first_path, model, path)
-            refuse_other_config(models[0], first_path, model, path)
-            yield model.weights
-
-    mean, first = average(weights()), models[0]
+    models = [load() for load in sources.values()]
+    first, first_path = models[0], next(iter(sources))
+    for path, model in zip(sources, models, strict=True):
+        refuse_unlike(first, first_path, model, path)
+        refuse_other_config(first, first_path, model, path)
     return replace(
         first,
-        weights=mean,
+        weights=average([model.weights for model in models]),
         step=max(model.step for model in models),
         fingerprint=first.fingerprint if len({model.fingerprint for model in models}) == 1 else "",
         data=first.data if all(model.data == first.data for model in models) else {},
