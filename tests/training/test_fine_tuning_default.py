@@ -40,6 +40,7 @@ DEFAULT = ("inverse_sqrt", "auto", "auto", 5)
         (["init.from=runs/a", "fine_tuning=null"], NOAM),
         (["init.from=runs/a", "recipe=small"], ("linear", 8e-3, "auto", None)),
         (["init.from=runs/a", "optimizer=muon"], NOAM),
+        (["init.from=runs/a", "optimizer=adafactor"], DEFAULT),
     ],
 )
 def test_a_run_that_begins_with_a_model_has_the_default_unless_rates_are_set(

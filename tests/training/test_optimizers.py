@@ -72,6 +72,29 @@ def test_adamw_decays_matrices_and_leaves_biases_alone() -> None:
     torch.testing.assert_close(decayed.bias, plain.bias)
 
 
+def test_adafactor_is_algorithm_4_of_its_paper_with_steps_as_large_as_the_rate() -> None:
+    """Shazeer and Stern 2018, with its section 6 for the size of a step, and decay 1 - t^-0.8 of section 7.2."""
+    model, rate = toy(), 0.01
+    optimizer, weight = build_optimizer(model, OptimizerConfig(name="adafactor")), model.weight.detach().clone()
+    rows, columns = torch.zeros(2, 1, dtype=torch.float64), torch.zeros(1, 3, dtype=torch.float64)
+    for t in range(1, 4):
+        step(model, optimizer, rate=rate, seed=t)
+        gradient, beta = model.weight.grad, 1 - t**-0.8
+        rows = beta * rows + (1 - beta) * (gradient**2).mean(1, keepdim=True)
+        columns = beta * columns + (1 - beta) * (gradient**2).mean(0, keepdim=True)
+        update = gradient / torch.sqrt(rows @ columns / rows.mean())
+        weight -= rate * update / max(1.0, update.pow(2).mean().sqrt().item())
+        torch.testing.assert_close(model.weight.detach(), weight)
+
+
+def test_adafactor_holds_a_row_and_a_column_for_each_matrix() -> None:
+    model = nn.Linear(300, 200)
+    optimizer = build_optimizer(model, OptimizerConfig(name="adafactor"))
+    allocate_state(optimizer)
+    tensors = optimizer_tensors(optimizer, model.named_parameters(), OPTIMIZERS["adafactor"])
+    assert sum(tensor.numel() for tensor in tensors.values()) == 300 + 200 + 200 + 2  # the bias, and two counts
+
+
 def test_muon_turns_a_matrix_by_nearly_orthogonal_steps_as_large_as_adams() -> None:
     """Jordan et al. 2024: after five iterations the singular values are between 0.68 and 1.13."""
     model = nn.Linear(64, 32).double()
@@ -298,7 +321,7 @@ def test_a_gradient_scaler_skips_a_step_that_overflows_and_scales_less(name: str
     assert not torch.equal(second["weight"], third["weight"])
 
 
-@pytest.mark.parametrize("name", [slow("adamw"), "muon"])
+@pytest.mark.parametrize("name", [slow("adamw"), "muon", "adafactor"])
 def test_A16_a_run_with_another_optimizer_resumes_to_the_last_bit(tmp_path: Path, name: str) -> None:
     settings = replace(config(max_steps=6), optimizer=OptimizerConfig(name=name, weight_decay=0.1))
     assert_resumes(tmp_path, settings, stopped_before=4)

@@ -17,6 +17,7 @@ from transformer_cli.errors import ConfigError, quoted
 
 TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")  # corpora with the defaults of the schema
 _BY_TEXT, _OF_FINE_TUNING = "auto", "files"  # a model that is trained further has its sizes, and rates of its own
+OF_ADAM = ("adam", "adamw", "adafactor")  # optimizers with one rate for fine-tuning: their steps are as large
 
 _Choice = tuple[str, str]  # a group, and the name of a file of it
 
@@ -85,10 +86,13 @@ def _task_of(overrides: Sequence[str], contents: Iterable[Any]) -> Task | None:
 def fine_tuning_default(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
     """`fine_tuning=default` where a whole model is trained further, and nothing on the command line sets its rates.
 
-    Rates are set by the schedule, and by optimizers, recipes and experiments, which have schedules of their own. A
+    Rates are set by the schedule, and by recipes, experiments and some optimizers, which have rates of their own. A
     classifier or tagger takes an encoder and trains a new output layer, so its recipe stays.
     """
-    names = {one.key_or_group.partition(".")[0] for one in map(parse_override, overrides)}
+    parsed = [
+        one for one in map(parse_override, overrides) if one.key_or_group != "optimizer" or one.value() not in OF_ADAM
+    ]
+    names = {one.key_or_group.partition(".")[0] for one in parsed}
     if "fine_tuning" not in groups_of(command) or names & {
         "schedule",
         "optimizer",

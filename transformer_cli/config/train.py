@@ -82,7 +82,7 @@ class OptimizerConfig:
 
     AFFECTS: ClassVar[Affects] = "weights"
 
-    name: str = key("adam", "Entry of the optimizer registry: adam, adamw, muon, or one of a plugin.")
+    name: str = key("adam", "Entry of the optimizer registry: adam, adamw, adafactor, muon, or one of a plugin.")
     betas: tuple[float, float] = key(
         (0.9, 0.98), "Decay rates of Adam's first and second moment.", low=0, high=1, below=True
     )

@@ -186,7 +186,7 @@ def read_model(path: Path) -> ModelFile:
     return unpack_model(content, path)
 
 
-def model_pieces(model: ModelFile) -> "Pieces":
+def model_pieces(model: ModelFile) -> "Serialised":
     """The content of a model file."""
     pieces = serialise(model.weights, {METADATA: _metadata_of(model)}, _tokenizer_tensors(model))
     return replace(pieces, header=pieces.header.replace(NO_HASH.encode(), sha256(pieces).encode()))
@@ -259,7 +259,7 @@ def _metadata_of(model: ModelFile) -> str:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Serialised:
     """The content of a safetensors file, each time that it is iterated over: the header, then a view of each tensor.
 
     What a mapping computes when it is asked for is in memory only while it is the last piece.
@@ -276,7 +276,7 @@ class Pieces:
 
 def serialise(
     tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None, also: Mapping[str, Tensor] | None = None
-) -> Pieces:
+) -> Serialised:
     """A safetensors file of `tensors`, and of those of `also`.
 
     The bytes are those of the safetensors library, whose own writer copies everything twice and does not let other
@@ -284,7 +284,7 @@ def serialise(
     """
     found = {name: source for source in (tensors, also or {}) for name in source}
     kinds = {name: _type(source[name]) for name, source in found.items()}
-    return Pieces(_header(kinds, metadata), {name: found[name] for name in _ordered(kinds)})
+    return Serialised(_header(kinds, metadata), {name: found[name] for name in _ordered(kinds)})
 
 
 def _type(tensor: Tensor) -> tuple[torch.dtype, torch.Size]:

@@ -252,7 +252,7 @@ def _pack(checkpoint: Checkpoint) -> tuple[dict[str, Iterable[Chunk]], int]:
 
 
 def _size_and_hash(pieces: Iterable[Chunk]) -> dict[str, Any]:
-    """In one pass, for pieces may be computed in it."""
+    """The bytes and the SHA-256 of `pieces`, which may be computed as they are read."""
     size, digest = 0, hashlib.sha256()
     for piece in pieces:
         size += memoryview(piece).nbytes

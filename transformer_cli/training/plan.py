@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from transformer_cli.config.checks import AUTO
+from transformer_cli.config.recipes import OF_ADAM
 from transformer_cli.config.tasks import Task
 from transformer_cli.config.train import TrainConfig, TrainSettings
 from transformer_cli.data.feed import Epoch, epoch_of
@@ -52,7 +53,6 @@ EVALUATIONS = 20
 BETWEEN_EVALUATIONS, BETWEEN_LOGS = Bounds(1, 5000), Bounds(1, 100)
 FINE_TUNING_RATE = 0.128  # times 1 / d_model: 1e-3 at width 128, 2.5e-4 at 512
 LORA_RATE = 10  # times that of all weights (Hu et al. 2021)
-OF_ADAM = ("adam", "adamw")  # optimizers for which this is the rate
 TOO_HIGH = 3  # times the rate for fine-tuning
 MANY_EPOCHS, MANY_SECONDS = 100, 3 * 86_400  # more are likely a mistake
 

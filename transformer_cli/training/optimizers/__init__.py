@@ -1,6 +1,6 @@
 """Optimizers: one module each, which registers itself."""
 
-from transformer_cli.training.optimizers import adam, adamw, muon  # noqa: F401
+from transformer_cli.training.optimizers import adafactor, adam, adamw, muon  # noqa: F401
 from transformer_cli.training.optimizers.registry import (
     OPTIMIZERS,
     OptimizerKind,

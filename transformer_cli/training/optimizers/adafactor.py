@@ -1,0 +1,25 @@
+"""Adafactor (Shazeer and Stern 2018): the second moment of a matrix as the product of a column and a row.
+
+Beside the weights and their gradient it holds next to nothing, where Adam holds two numbers for each weight.
+"""
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from transformer_cli.config.train import OptimizerConfig
+from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind, decay_groups
+
+_ABSOLUTE = 1.0  # more than the root mean square of any weights: the rate is not multiplied by theirs
+
+
+def adafactor(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """A step is at most as large as the rate, in the root mean square, so that rates are those of Adam.
+
+    Its moment has no fixed decay rate: `betas` and `eps` have no say.
+    """
+    groups = decay_groups(list(model.parameters()), config)
+    return torch.optim.Adafactor(groups, eps=(None, _ABSOLUTE))
+
+
+OPTIMIZERS.register("adafactor")(OptimizerKind(adafactor, needs_whole_model=True))
