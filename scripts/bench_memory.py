@@ -38,6 +38,8 @@ WAYS = {
     "LoRA": ["lora.rank=16"],
     "pruned": [PRUNED],
     "LoRA and pruned": ["lora.rank=16", PRUNED],
+    "pruned, Adafactor": [PRUNED, "optimizer=adafactor"],
+    "full, Adafactor": ["optimizer=adafactor"],
     "full, Muon": ["optimizer=muon"],
     "full, checkpointed activations": ["train.activation_checkpointing=true"],
 }

@@ -278,7 +278,7 @@ class MainProcess:
         try:
             if not trainer.is_sound():
                 raise CheckpointError(UNSOUND)
-            with self.recorder.paused(), _evaluation_memory(step), trainer.whole() as model:
+            with self.recorder.paused(), _evaluation_memory(run), trainer.whole() as model:
                 scores = self.validator.score(model, trainer.autocast, self._refuse_if_any_rank_signalled)
                 old = self._score_old(model, run, self._refuse_if_any_rank_signalled)
                 averaged = self._score_ema(run)
@@ -429,7 +429,7 @@ class MainProcess:
         for candidate in averaged_candidates(run.config, progress, trainer.ema, self.store):
             trainer.load_weights(candidate.weights)
             try:
-                with _evaluation_memory(progress.step), trainer.whole() as model:
+                with _evaluation_memory(run), trainer.whole() as model:
                     scores = self.validator.score(model, trainer.autocast, self._refuse_if_signalled)
                     old = self._score_old(model, run, self._refuse_if_signalled)
             except StopNow:
@@ -511,7 +511,7 @@ class MainProcess:
         trainer, metric, nll = run.trainer, self.validator.metric_name, model.scores.get("dev_nll", math.nan)
         trainer.load_weights(model.weights)
         try:
-            with _evaluation_memory(run.progress.step), trainer.whole() as whole:
+            with _evaluation_memory(run), trainer.whole() as whole:
                 found = [Tried(*one) for one in self.validator.by_length_penalty(whole, nll, self._refuse_if_signalled)]
         except StopNow:
             self._raise_stopped()
@@ -599,12 +599,13 @@ def _unit(run: TrainingState) -> str:
 
 
 @contextmanager
-def _evaluation_memory(step: int) -> Iterator[None]:
+def _evaluation_memory(run: TrainingState) -> Iterator[None]:
     """Raise EnvironmentFault where the memory is too small for an evaluation.
 
     A search has matrices of its own (inference/prepack.py), and keeps no activations for a gradient: what one phase has
     freed is of no use to the other.
     """
+    run.trainer.gradients.clear()  # of the last update
     release_cpu_memory()
     try:
         yield
@@ -612,7 +613,8 @@ def _evaluation_memory(step: int) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise EnvironmentFault(
-            f"step {step}: out of memory while evaluating. Lower decode.batch_tokens or train.max_tokens_per_microbatch"
+            f"step {run.progress.step}: out of memory while evaluating."
+            " Lower decode.batch_tokens or train.max_tokens_per_microbatch"
         ) from error
     finally:
         release_cpu_memory()
