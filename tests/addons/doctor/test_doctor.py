@@ -23,18 +23,22 @@ from transformer_cli.addons.doctor import text as text_checks
 from transformer_cli.addons.doctor.findings import CheckReport, Finding, Level
 from transformer_cli.addons.doctor.keys import DoctorConfig
 from transformer_cli.addons.doctor.length_ratios import LengthRatio, length_outliers
+from transformer_cli.addons.doctor.memory import memory_plan
 from transformer_cli.addons.doctor.text import check_text
 from transformer_cli.addons.doctor.updates import MeasuredRun, check_training, duration
 from transformer_cli.addons.doctor.vocabulary import check_tokenizer
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config, to_plain
+from transformer_cli.config.train import InitConfig, LoraConfig
 from transformer_cli.config.yaml_files import groups_of
 from transformer_cli.data.checks.lengths import alignment_slips
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.readers.builtin import read_builtin
 from transformer_cli.errors import ConfigError
+from transformer_cli.inference.prepack import PrepackedLinear, can_prepack, prepack
 from transformer_cli.training.dry_run import BatchShape
+from transformer_cli.training.lora import is_adapter
 
 Pairs = list[tuple[str, str]]
 
@@ -264,6 +268,31 @@ def test_the_size_of_a_checkpoint_is_foretold(tmp_path: Path, figures: Callable[
     written = sum(path.stat().st_size for path in (tmp_path / "checkpoints" / "step-00000002").iterdir())
     figures("doctor: foretold bytes of a checkpoint / written", f"{foreseer.checkpoint_bytes() / written:.4f}")
     assert foreseer.checkpoint_bytes() == pytest.approx(written, rel=0.02)
+
+
+def test_the_plan_of_memory_counts_what_is_trained_and_what_is_not(tmp_path: Path) -> None:
+    source = toy_run.written_model(tmp_path, name="source")
+    whole, few = (
+        toy_run.config(),
+        replace(toy_run.config(), init=InitConfig(from_=str(source)), lora=LoraConfig(rank=2)),
+    )
+    plans = []
+    for config in (whole, few):
+        run = MeasuredRun(config, toy_run.prepared(), toy_run.CPU)
+        run.warm_up()
+        plans.append((memory_plan(run.trainer), run.trainer))
+    (of_all, trainer), (of_lora, adapted) = plans
+    n = sum(one.numel() for one in trainer.model.parameters())
+    n_adapters = sum(one.numel() for name, one in adapted.model.named_parameters() if is_adapter(name))
+    n_tensors = [sum(one.requires_grad for one in found.model.parameters()) for found in (trainer, adapted)]
+    assert of_all.weights == of_all.gradients == 4 * n
+    assert of_all.optimizer == 8 * n + 4 * n_tensors[0]  # two moments, and each tensor's count of steps
+    assert of_all.copy == of_all.gradients + of_all.optimizer
+    assert of_lora.weights == 4 * (n + n_adapters)
+    assert (of_lora.gradients, of_lora.optimizer) == (4 * n_adapters, 8 * n_adapters + 4 * n_tensors[1])
+    packed = [one.weight for one in prepack(trainer.model).modules() if isinstance(one, PrepackedLinear)]
+    packed = packed if can_prepack(trainer.model) else []
+    assert of_all.search == of_lora.search == sum(4 * one.numel() for one in packed)
 
 
 def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:

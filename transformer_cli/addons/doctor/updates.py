@@ -4,14 +4,14 @@ import gc
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from transformer_cli.addons.doctor.findings import Section
+from transformer_cli.addons.doctor.memory import memory_plan, n_bytes
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
@@ -21,6 +21,7 @@ from transformer_cli.models.memory import gigabytes, is_out_of_memory
 from transformer_cli.system import available_memory, forget_peak_memory, peak_memory
 from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER
 from transformer_cli.training.dry_run import WORST_SECONDS, BatchShape, DryRun, batch_of, n_tokens_of, worst_shapes
+from transformer_cli.training.lora import is_adapter
 from transformer_cli.training.plan import MANY_SECONDS, Chosen, plan_warnings, planned
 from transformer_cli.training.run_directory import run_folder
 
@@ -57,22 +58,18 @@ class MeasuredRun(DryRun):
 
     def checkpoint_bytes(self) -> int:
         """Bytes of the tensors that a checkpoint holds: weights, tokenizers, and the state of the optimizer."""
-        weights = iter(self.trainer.model.state_dict().values())
-        state = _n_bytes(iter(self.trainer.optimizer_state().values()))
+        weights = [one for name, one in self.trainer.model.state_dict().items() if not is_adapter(name)]
+        state = n_bytes(self.trainer.optimizer_state().values())
         sides = {
             self.tokenizers.source.sha256: self.tokenizers.source,
             self.tokenizers.target.sha256: self.tokenizers.target,
         }
-        return _n_bytes(weights) + state + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
+        return n_bytes(weights) + state + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
 
     def least_bytes(self, n_tokens: int) -> int:
         """What an update takes at the very least: weights, gradients, the optimizer's state, the logits with theirs."""
-        weights = _n_bytes(iter(self.trainer.model.parameters()))
-        return (
-            2 * weights
-            + _n_bytes(iter(self.trainer.optimizer_state().values()))
-            + 2 * n_tokens * self.tokenizers.n_outputs * 4
-        )
+        plan = memory_plan(self.trainer)
+        return plan.weights + plan.gradients + plan.optimizer + 2 * n_tokens * self.tokenizers.n_outputs * 4
 
 
 def check_training(
@@ -85,6 +82,8 @@ def check_training(
         dry_run.warm_up()
         section.figures |= {"device": dry_run.device_name, "precision": dry_run.precision}
         section.figures["parameters"] = dry_run.n_parameters
+        section.figures["memory_plan"] = asdict(plan := memory_plan(dry_run.trainer))
+        section.ok("memory plan", str(plan))
         disk = dry_run.checkpoint_bytes()  # while the optimizer's memory is the same as after any other update
         proven = _check_worst_shapes(dry_run, meter, section)
         if proven:
@@ -307,7 +306,3 @@ def _existing(path: Path) -> Path:
     """`path`, or the nearest folder above it that is there."""
     path = path.absolute()
     return next(folder for folder in (path, *path.parents) if folder.exists())
-
-
-def _n_bytes(tensors: Iterator[Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
