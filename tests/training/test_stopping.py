@@ -382,12 +382,12 @@ def test_A19_another_environment_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(tmp_path, config(max_steps=2, eval_every=2))
-    monkeypatch.setattr("torch.__version__", "99.0")
+    monkeypatch.setattr("torch.__version__", "99.0.0")
     run(tmp_path, config(max_steps=4))
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     (warning,) = (text for text in warnings if "last bits may differ" in text)
     assert warning.startswith("torch was 2.")
-    assert "is 99.0: " in warning
+    assert "is 99.0.0: " in warning
 
 
 def last_bits(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -59,6 +59,7 @@ __all__ = [
     "ModelFile",
     "is_whole",
     "map_model",
+    "map_tensors",
     "model_pieces",
     "read_json",
     "read_model",
@@ -352,12 +353,17 @@ def _views(content: bytearray, table: Mapping[str, Any], data_at: int) -> dict[s
     return tensors
 
 
+def map_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, mapped. Raises OSError and SafetensorError."""
+    with safetensors.safe_open(path, framework="pt") as mapped:
+        return {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118  (no mapping)
+
+
 def map_model(path: Path) -> ModelFile:
     """Maps a model file, which `read_model` would read: weights are read when used, and may leave memory again."""
     metadata = read_header(path).metadata
     try:
-        with safetensors.safe_open(path, framework="pt") as mapped:
-            tensors = {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118  (no mapping)
+        tensors = map_tensors(path)
     except OSError as error:
         raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
     except (safetensors.SafetensorError, *MALFORMED) as error:

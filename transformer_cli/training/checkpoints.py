@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import BufferedReader
@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import safetensors
-import safetensors.torch
 from torch import Tensor
 
 from transformer_cli.errors import CheckpointError, quoted
@@ -45,10 +44,10 @@ from transformer_cli.models.file import (
     ModelFile,
     is_whole,
     map_model,
+    map_tensors,
     model_pieces,
     read_json,
     serialise,
-    unpack_model,
     whole,
 )
 from transformer_cli.models.locate import LATEST, STATE_FILE
@@ -157,12 +156,16 @@ class CheckpointStore:
         return None
 
     def load(self, step: int) -> Checkpoint:
-        """The checkpoint of `step`. Raises Damage, or CheckpointError for one that is sound but not for this tfm."""
+        """The checkpoint of `step`, mapped: its tensors are for as long as it is there.
+
+        Raises Damage, or CheckpointError for one that is sound but not for this tfm.
+        """
         path = self.path(step)
         with wrap_os_errors(path, "read"):
-            files = _read_verified(path)
-            format_listed, _ = _read_manifest(path)
-        state = read_json(files[STATE_FILE], path / STATE_FILE)
+            format_listed, listed = _read_manifest(path)
+            for name in FILES:
+                _verify(path, name, *listed[name])
+            state = read_json(_read(path / STATE_FILE, at_most=listed[STATE_FILE][0]), path / STATE_FILE)
         if not isinstance(state, dict) or not is_whole(state.get("format"), least=1):
             raise Damage(f"{STATE_FILE} has no format number")
         if state["format"] != format_listed:
@@ -174,23 +177,19 @@ class CheckpointStore:
             raise Damage(f"{STATE_FILE} is not that of step {step}")
         return Checkpoint(
             step=step,
-            model=unpack_model(files[MODEL_FILE], path / MODEL_FILE),
-            optimizer=_unpack_tensors(files[OPTIMIZER_FILE], path / OPTIMIZER_FILE),
+            model=map_model(path / MODEL_FILE),
+            optimizer=_map_tensors(path / OPTIMIZER_FILE),
             state=state["state"],
         )
 
     def load_model(self, step: int) -> ModelFile:
-        """Loads only the model of a checkpoint. Raises CheckpointError, also for damage."""
+        """The model of a checkpoint alone. Raises CheckpointError, also for damage."""
         path = self.path(step)
-        with _refusing_damage(path):
-            content = _read_verified(path, (MODEL_FILE,))[MODEL_FILE]
-        return unpack_model(content, path / MODEL_FILE)
-
-    def map_model(self, step: int) -> ModelFile:
-        """The same, in memory only as far as it is used, while the checkpoint is there."""
-        path = self.path(step)
-        with _refusing_damage(path):
-            _verify(path, MODEL_FILE)
+        try:
+            with wrap_os_errors(path, "read"):
+                _verify(path, MODEL_FILE, *_read_manifest(path)[1][MODEL_FILE])
+        except Damage as damage:
+            raise CheckpointError(f"{path}: {damage}. Remove it and run the same command again") from damage
         return map_model(path / MODEL_FILE)
 
     def prune(self, keep: Collection[int]) -> None:
@@ -264,38 +263,13 @@ def _manifest(format_: int, step: int, listed: dict[str, Any]) -> bytes:
     return json.dumps({"format": format_, "step": step, "files": listed}, indent=1).encode()
 
 
-@contextmanager
-def _refusing_damage(path: Path) -> Iterator[None]:
-    try:
-        with wrap_os_errors(path, "read"):
-            yield
-    except Damage as damage:
-        raise CheckpointError(f"{path}: {damage}. Remove it and run the same command again") from damage
-
-
-def _verify(path: Path, name: str) -> None:
-    """Raise Damage unless a file of a checkpoint is what its manifest says."""
-    size, sha256 = _read_manifest(path)[1][name]
+def _verify(path: Path, name: str, size: int, sha256: str) -> None:
+    """Raise Damage unless the file `name` of a checkpoint is what the manifest says."""
     with _open(path / name) as file:
         if (found := os.fstat(file.fileno()).st_size) != size:
             raise Damage(f"{name} has {found:,} bytes, not {size:,}")
-        if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+        if hashlib.file_digest(file, hashlib.sha256).hexdigest() != sha256:
             raise Damage(f"{name} has another SHA-256 than its manifest says")
-
-
-def _read_verified(path: Path, names: Sequence[str] = FILES) -> dict[str, bytes]:
-    """The files called `names` of a checkpoint, each read once and equal to what the manifest says. Raises Damage."""
-    _, listed = _read_manifest(path)
-    contents = {}
-    for name in names:
-        size, sha256 = listed[name]
-        content = _read(path / name, at_most=size)
-        if len(content) != size:
-            raise Damage(f"{name} has {(path / name).stat().st_size:,} bytes, not {size:,}")
-        if hashlib.sha256(content).hexdigest() != sha256:
-            raise Damage(f"{name} has another SHA-256 than its manifest says")
-        contents[name] = content
-    return contents
 
 
 def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
@@ -345,9 +319,8 @@ def _open(path: Path) -> Iterator[BufferedReader]:
         raise
 
 
-def _unpack_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+def _map_tensors(path: Path) -> dict[str, Tensor]:
     try:
-        tensors: dict[str, Tensor] = safetensors.torch.load(content)
-    except safetensors.SafetensorError as error:
+        return map_tensors(path)
+    except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path}: not a safetensors file ({quoted(str(error))}). Restore it") from error
-    return tensors

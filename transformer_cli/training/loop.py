@@ -55,6 +55,7 @@ def train(config: TrainConfig, prepared: Prepared, process: Process, *, device: 
         config = resolve_batch_size(plan.config, prepared, device, process.ranks, checkpoint)
         run = TrainingState(config, prepared, device, process.ranks)
         process.resume(run, checkpoint)
+        del checkpoint  # as large as the run itself
         if not process.begin(run, plan):
             return process.result
         settings, progress = config.train, run.progress

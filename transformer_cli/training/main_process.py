@@ -422,7 +422,7 @@ class MainProcess:
         release_cpu_memory()  # from here on other models are in memory beside the trained one
         progress, trainer, metric = run.progress, run.trainer, self.validator.metric_name
         best = progress.best[0] if progress.best else Ranked((-math.inf, -math.inf), progress.step)
-        exported, what = self.store.map_model(best.step), f"the checkpoint of step {best.step}"
+        exported, what = self.store.load_model(best.step), f"the checkpoint of step {best.step}"
         LOGGER.info("%s", self._why_ended(run, plan, best, exported.scores))
         trust, rank = self.validator.trust, best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **exported.scores}}

@@ -48,7 +48,7 @@ def averaged_candidates(
         decay = config.train.ema
         yield _Candidate("ema", {"decay": decay}, f"the moving average of all updates, decay {decay}", ema.weights())
     if len(steps) > 1:
-        weights = average([store.map_model(step).weights for step in steps])
+        weights = average([store.load_model(step).weights for step in steps])
         description = f"the average of {len(steps)} checkpoints, steps {', '.join(map(str, steps))}"
         yield _Candidate("average", {"steps": steps}, description, weights)
 

@@ -60,7 +60,7 @@ def checkpoints_of(config: AverageConfig) -> dict[Path, Load]:
     steps = store.steps()
     if len(steps) < config.last:
         raise ConfigError(f"--last {config.last}: but {run_dir} holds {len(steps)} checkpoints. Lower it")
-    return {store.path(step) / MODEL_FILE: partial(store.map_model, step) for step in steps[-config.last :]}
+    return {store.path(step) / MODEL_FILE: partial(store.load_model, step) for step in steps[-config.last :]}
 
 
 def _check_output(config: AverageConfig, sources: list[Path]) -> Path:
