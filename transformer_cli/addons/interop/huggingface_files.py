@@ -153,6 +153,14 @@ def vocab_pieces(file: Path, size: int) -> list[str]:
     return [by_id.get(number, f"<no piece {number}>") for number in range(size)]
 
 
+def source_tags(folder: Path, settings: Mapping[str, Any]) -> list[str]:
+    """The tags that our own export names in its tokenizer's config. Raises CheckpointError."""
+    tags = settings.get(SOURCE_TAGS, [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) and tag for tag in tags):
+        refuse_file(folder / TOKENIZER_CONFIG, f"{SOURCE_TAGS}: no list of texts. Fetch it again")
+    return tags
+
+
 def text_of_token(value: Any) -> Any:
     """A special token, which may be an object with its text in it."""
     return value.get("content") if isinstance(value, Mapping) else value

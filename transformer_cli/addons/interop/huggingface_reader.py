@@ -22,7 +22,6 @@ from transformer_cli.addons.interop.huggingface import BIAS, quiet
 from transformer_cli.addons.interop.huggingface_files import (
     CONFIG,
     GENERATION,
-    SOURCE_TAGS,
     TEXT_FILES,
     TOKENIZER_CONFIG,
     WEIGHTS,
@@ -32,6 +31,7 @@ from transformer_cli.addons.interop.huggingface_files import (
     json_of,
     open_weights,
     refuse_file,
+    source_tags,
     text_of_token,
     vocab_pieces,
 )
@@ -421,9 +421,7 @@ def marian_tokenizers(folder: Path, values: Mapping[str, Any]) -> Tokenizers:
     sizes = {"source": values["vocab_size"], "target": values["vocab_size"]}
     if not values.get("share_encoder_decoder_embeddings", True):
         sizes["target"] = values["decoder_vocab_size"]
-    tags = settings.get(SOURCE_TAGS, [])
-    if not isinstance(tags, list) or not all(isinstance(tag, str) and tag for tag in tags):
-        refuse_file(folder / TOKENIZER_CONFIG, f"{SOURCE_TAGS}: no list of texts. Fetch it again")
+    tags = source_tags(folder, settings)
     has_tags = {"source": tags, "target": [] if separate else tags}
     found = {
         side: side_tokenizer(folder, side, files[side], sizes[side], names, values, has_tags[side]) for side in files

@@ -21,6 +21,7 @@ from transformer_cli.addons.interop.huggingface_files import (
     bytes_of,
     json_of,
     refuse_file,
+    source_tags,
     text_of_token,
     vocab_pieces,
 )
@@ -78,6 +79,7 @@ NLLB_LANGUAGES = (
 )
 PIECES, VOCABULARY, TOKENIZER, ADDED = "sentencepiece.bpe.model", "vocab.json", "tokenizer.json", "added_tokens.json"
 NLLB_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]  # as in fairseq; the others are one behind SentencePiece's
+UNUSED = re.compile(r"<no piece \d+>")
 _MASK = "<mask>"
 _LANGUAGE = re.compile(r"__([a-z]{2,8}(?:_\w+)?)__|[a-z]{2,3}_[A-Z][a-z]{3}(?:_\w+)?")
 _MOST_UNUSED = 256  # rows of the model behind its last piece: they fill up to a round number
@@ -89,7 +91,8 @@ class _Vocabulary:
 
     pieces: list[str]
     languages: list[str]
-    special: list[str]  # others that no text is cut into
+    special: list[str]  # others that no text is cut into, and names for rows that nothing has
+    tags: list[str]  # which a line may begin with
     language_last: bool
 
 
@@ -175,9 +178,11 @@ def _with_added(
     languages = [token for token in tokens if _LANGUAGE.fullmatch(token)]
     if not languages:
         refuse_file(folder, "none of its added tokens names a language. Choose another model")
-    pieces = [*known, *tokens, *(f"<no piece {number}>" for number in range(total, size))]
-    special = [piece for piece in ("<s>", *tokens) if piece in pieces and piece not in languages]
-    return _Vocabulary(pieces, languages, special, language_last=False)
+    unused = [f"<no piece {number}>" for number in range(total, size)]
+    pieces = [*known, *tokens, *unused]
+    tags = [tag for tag in source_tags(folder, settings) if tag in tokens]
+    special = [piece for piece in ("<s>", *tokens, *unused) if piece in pieces and piece not in [*languages, *tags]]
+    return _Vocabulary(pieces, languages, special, tags, language_last=False)
 
 
 def _added_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
@@ -244,6 +249,7 @@ def _tokenizer(folder: Path, vocabulary: _Vocabulary, values: Mapping[str, Any])
             eos=ids["</s>"],
             model=bytes_of(folder / PIECES),
             hidden=vocabulary.special,
+            whole=vocabulary.tags,
             languages=vocabulary.languages,
             language_last=vocabulary.language_last,
         )
@@ -258,7 +264,7 @@ class OriginalM2M100(Original):
     """The tokenizer is that of NLLB or of M2M-100, and reads each line as one of the language that its tags name."""
 
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
-        self.ours, self.source_lang = text.tokenizers.source, text.source_lang
+        self.ours = text.tokenizers.source
         folder = Path(place["pretrained_model_name_or_path"])
         if (folder / VOCABULARY).exists():
             return library.M2M100Tokenizer.from_pretrained(**place)
@@ -272,12 +278,23 @@ class OriginalM2M100(Original):
             return library.NllbTokenizer.from_pretrained(**{**place, "pretrained_model_name_or_path": copy})
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        encoded = []
-        for tags, text in (split_tags(line, self.ours.tags) for line in lines):
-            self.tokenizer.src_lang = next((tag.strip("<>") for tag in tags[:1]), self.source_lang)
-            (ids,) = self.tokenizer([text]).input_ids
-            encoded.append(ids if self.ours.language_last else ids[:-1])
-        return encoded
+        encoded = [ids_there(self.tokenizer, self.ours, line) for line in lines]
+        return encoded if self.ours.language_last else [ids[:-1] for ids in encoded]
+
+
+def ids_there(tokenizer: Any, ours: Tokenizer, line: str) -> list[int]:
+    """The ids of a line by a tokenizer of transformers, in which the language of the line is a setting.
+
+    M2M100Tokenizer names languages by their codes, and NllbTokenizer by their pieces.
+    """
+    packed = ours.packed
+    assert packed is not None
+    tags, text = split_tags(line, ours.tags)
+    code = ours.direction_of(tags)[0]
+    piece = next((one for one in packed.languages if one.strip("_") == code), (*packed.prefix, *packed.languages)[0])
+    tokenizer.src_lang = piece.strip("_") if hasattr(tokenizer, "get_lang_token") else piece
+    ids: list[int] = tokenizer(" ".join([*(tag for tag in tags if tag in packed.whole), text])).input_ids
+    return ids
 
 
 def nllb_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -285,7 +302,8 @@ def nllb_tokens(tokenizer: Tokenizer) -> dict[str, Any]:
     packed = tokenizer.packed
     assert packed is not None
     languages = language_pieces(packed)
-    own = dict.fromkeys([*NLLB_FIRST, *languages, *packed.hidden])
+    hidden = [piece for piece in packed.hidden if not UNUSED.fullmatch(piece)]
+    own = dict.fromkeys([*NLLB_FIRST, *languages, *hidden, *packed.whole])
     plain = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False, "special": True}
     return {
         "added_tokens_decoder": {

@@ -1,21 +1,28 @@
 """A model between many languages as a directory of transformers: M2M-100's architecture with its tokenizer or NLLB's.
 
-What was imported comes back bit by bit, and what was trained on from it has the same layout.
+What was imported comes back bit by bit. Pieces and languages that a run has added stand at the end of its vocabulary;
+in the directory the rows of the model are in the order of these tokenizers: pieces, languages, rows for nothing.
+M2M100Tokenizer knows only languages of its own lists. With others, a model of M2M-100 gets the tokenizer of NLLB.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
+import torch
 
 from transformer_cli.addons.interop import huggingface
+from transformer_cli.addons.interop.huggingface_files import SOURCE_TAGS
 from transformer_cli.addons.interop.m2m100 import (
     LANGUAGES,
     NLLB_FIRST,
     PIECES,
     TOKENIZER,
+    UNUSED,
     VOCABULARY,
+    ids_there,
     language_pieces,
     language_token,
     nllb_tokens,
@@ -24,15 +31,16 @@ from transformer_cli.addons.interop.verify import first_ids, padded_ids
 from transformer_cli.addons.interop.weights import refuse_option
 from transformer_cli.config.model import DecoderStart, Norm, NormKind, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer
-from transformer_cli.data.tags import split_tags
-from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.errors import ConfigError
+from transformer_cli.data.sentencepiece_model import PieceKind, read_pieces
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.extras import imported
 from transformer_cli.models.file import ModelFile
 
 MAX_POSITIONS = 1024  # in config.json of M2M-100 and NLLB; the sinusoids go on
 _SPECIAL = ("bos", "cls", "eos", "mask", "pad", "sep", "unk")
 _INSTEAD = "Use `tfm export ctranslate2`"
+_EMBEDDING = "source_embedding.weight"  # of all three matrices, which are tied
 
 
 def is_of_languages(model: ModelFile) -> bool:
@@ -78,94 +86,147 @@ def _first_token(model: ModelFile) -> dict[str, Any]:
     return {"forced_bos_token_id": prefix[0]} if prefix else {}
 
 
-def write_m2m100(model: ModelFile, folder: Path) -> None:
-    """Write `as_m2m100(model)` and its tokenizer into `folder`, which is there and empty."""
-    files = nllb_files(model)
-    huggingface.save_directory(as_m2m100(model), files, folder)
+@dataclass(frozen=True)
+class Arranged:
+    """A model with its rows in the order of a tokenizer of transformers. `order`: the row here of each row there."""
+
+    model: ModelFile
+    order: Sequence[int]
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """The row there of each row here."""
+        return {here: there for there, here in enumerate(self.order)}
+
+    @property
+    def packed(self) -> PackedTokenizer:
+        return _packed(self.model)
+
+
+def arranged(model: ModelFile) -> Arranged:
+    """Raises ConfigError for a vocabulary that no tokenizer of transformers can have."""
+    packed = _packed(model)
+    behind = {*language_pieces(packed), *packed.hidden, *packed.whole} - {*NLLB_FIRST}
+    places = _nllb_places(packed, behind) if is_nllb(packed) else {}
+
+    def place(number: int) -> tuple[int, int]:
+        piece = packed.pieces[number]
+        if UNUSED.fullmatch(piece):
+            return 2, number
+        return (1, number) if piece in behind else (0, places.get(piece, number))
+
+    order = sorted(range(len(packed)), key=place)
+    if order == [*range(len(packed))]:
+        return Arranged(model, order)
+    source, target = (_reordered(side, order) for side in (model.tokenizers.source, model.tokenizers.target))
+    weights = {**model.weights, _EMBEDDING: model.weights[_EMBEDDING][torch.tensor(order)]}
+    return Arranged(replace(model, tokenizers=Tokenizers(source, target), weights=weights), order)
+
+
+def _nllb_places(packed: PackedTokenizer, behind: Collection[str]) -> dict[str, int]:
+    """The id of each piece in NllbTokenizer, which are SentencePiece's in fairseq's order. Raises ConfigError."""
+    kinds = {name: kind for name, _, kind in read_pieces(packed.model)[len(NLLB_FIRST) - 1 :]}
+    theirs, ours = [*NLLB_FIRST, *kinds], [one for one in packed.pieces if not (one in behind or UNUSED.fullmatch(one))]
+    if symbols := [name for name, kind in kinds.items() if kind == PieceKind.user_defined]:
+        raise ConfigError(f"tokenizer: NllbTokenizer does not cut text at a symbol as {quoted(symbols[0])}. {_INSTEAD}")
+    if sorted(theirs) != sorted(ours):
+        odd = next(iter(({*ours} ^ {*theirs}) or [f"{len(ours) - len(theirs)} pieces"]))
+        raise ConfigError(
+            f"tokenizer: {quoted(odd)} is a piece of the model or of its SentencePiece model, and not of both, as"
+            f" NllbTokenizer needs. {_INSTEAD}"
+        )
+    return {piece: number for number, piece in enumerate(theirs)}
+
+
+def _packed(model: ModelFile) -> PackedTokenizer:
+    packed = model.tokenizers.source.packed
+    assert packed is not None
+    return packed
+
+
+def _reordered(tokenizer: Tokenizer, order: Sequence[int]) -> Tokenizer:
+    packed = tokenizer.packed
+    assert packed is not None
+    numbers = {here: there for there, here in enumerate(order)}
+    pad, unk, bos, eos = (numbers[i] for i in (packed.pad, packed.unk, packed.bos, packed.eos))
+    pieces = [packed.pieces[i] for i in order]
+    return Tokenizer(replace(packed, pieces=pieces, pad=pad, unk=unk, bos=bos, eos=eos).to_bytes())
+
+
+def is_nllb(packed: PackedTokenizer) -> bool:
+    """Whether its files are those of NllbTokenizer; else they are those of M2M100Tokenizer."""
+    return not _list_of(sorted(language_pieces(packed), key=packed.ids.__getitem__))
+
+
+def write_m2m100(here: Arranged, folder: Path) -> None:
+    """Write `as_m2m100` of the model and its tokenizer into `folder`, which is there and empty."""
+    files = tokenizer_files(here.model)
+    huggingface.save_directory(as_m2m100(here.model), files, folder)
     if VOCABULARY not in files:  # of NllbTokenizer, which reads this file faster
         library = imported("transformers", needs="tfm export huggingface")
         library.NllbTokenizer.from_pretrained(folder).backend_tokenizer.save(str(folder / TOKENIZER))
 
 
-def nllb_files(model: ModelFile) -> dict[str, bytes]:
-    """The files of NllbTokenizer, or of M2M100Tokenizer. Raises ConfigError for a vocabulary that neither can have."""
-    tokenizer = model.tokenizers.source
-    packed = tokenizer.packed
-    assert packed is not None
+def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
+    """The files of NllbTokenizer, or of M2M100Tokenizer, for a model whose vocabulary is in its order."""
+    tokenizer, packed = model.tokenizers.source, _packed(model)
     languages = language_pieces(packed)
     named = {f"{kind}_token": piece for kind in _SPECIAL if (piece := _special(kind)) in packed.ids}
-    config: dict[str, Any] = {
-        **named,
-        "model_max_length": MAX_POSITIONS,
-        "src_lang": tokenizer_source(model),
-        "clean_up_tokenization_spaces": False,
-    }
+    source = (packed.prefix or packed.languages)[0]
+    config: dict[str, Any] = {**named, "model_max_length": MAX_POSITIONS, "clean_up_tokenization_spaces": False}
+    config |= {SOURCE_TAGS: list(packed.whole)} if packed.whole else {}
     files = {PIECES: packed.model}
-    if languages[0].startswith("__"):
-        kind, n_unused = _kind_of(packed, languages)
-        config |= {"tokenizer_class": "M2M100Tokenizer", "language_codes": kind, "num_madeup_words": n_unused}
-        config |= {"additional_special_tokens": languages}
-        pieces = {piece: number for number, piece in enumerate(packed.pieces[: packed.ids[languages[0]]])}
-        files[VOCABULARY] = huggingface.json_bytes(pieces)
+    if is_nllb(packed):
+        config |= {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": packed.language_last, "src_lang": source}
+        config |= {"mask_token": named.get("mask_token")} | nllb_tokens(tokenizer)  # unset, it would be added
     else:
-        _check_order(packed)
-        config |= {"tokenizer_class": "NllbTokenizer", "legacy_behaviour": packed.language_last}
-        config |= nllb_tokens(tokenizer)
+        first = packed.ids[languages[0]]
+        n_behind = len(packed) - first - len(languages)
+        config |= {"tokenizer_class": "M2M100Tokenizer", "language_codes": _list_of(languages)}
+        config |= {"num_madeup_words": n_behind, "additional_special_tokens": languages, "src_lang": source.strip("_")}
+        if packed.whole:
+            config |= nllb_tokens(tokenizer)
+        files[VOCABULARY] = huggingface.json_bytes({piece: i for i, piece in enumerate(packed.pieces[:first])})
     files["tokenizer_config.json"] = huggingface.json_bytes(config)
     files["special_tokens_map.json"] = huggingface.json_bytes(named | {"additional_special_tokens": languages})
     return files
-
-
-def tokenizer_source(model: ModelFile) -> str:
-    """The language of a source where nothing says it: the model's first."""
-    packed = model.tokenizers.source.packed
-    assert packed is not None
-    return (packed.prefix or packed.languages)[0].strip("_")
 
 
 def _special(kind: str) -> str:
     return {"bos": "<s>", "cls": "<s>", "mask": "<mask>", "pad": "<pad>", "unk": "<unk>"}.get(kind, "</s>")
 
 
-def _kind_of(packed: PackedTokenizer, languages: Sequence[str]) -> tuple[str, int]:
-    """The name of a list of languages in M2M100Tokenizer, which knows no others, and how many rows are left behind."""
+def _list_of(languages: Sequence[str]) -> str:
+    """The name of M2M100Tokenizer's list of these languages, which has them in this order; empty for others."""
     lists = {kind: [language_token(code) for code in codes.split()] for kind, codes in LANGUAGES.items()}
-    kind = next((kind for kind, tokens in lists.items() if tokens == [*languages]), "")
-    first = packed.ids[languages[0]]
-    if not kind or packed.pieces[first : first + len(languages)] != [*languages]:
-        raise ConfigError(
-            f"tokenizer: has {len(languages)} languages, and M2M100Tokenizer only lists of its own. {_INSTEAD}"
-        )
-    return kind, len(packed) - first - len(languages)
-
-
-def _check_order(packed: PackedTokenizer) -> None:
-    """Raise ConfigError unless the pieces are those of SentencePiece in fairseq's order."""
-    own = sentencepiece.SentencePieceProcessor(model_proto=packed.model)
-    pieces = [*NLLB_FIRST, *(own.id_to_piece(i) for i in range(3, len(own)))]
-    if packed.pieces[: len(pieces)] != pieces:
-        raise ConfigError(f"tokenizer: its pieces are not in the order of NllbTokenizer. {_INSTEAD}")
+    return next((kind for kind, tokens in lists.items() if tokens == [*languages]), "")
 
 
 class LoadedM2M100(huggingface.Loaded):
-    """A directory with tokens of languages: the caller says for each text from which, and into which."""
+    """A directory with tokens of languages: the caller says for each text from which, and into which.
 
-    def __init__(self, directory: Path, tokenizers: Tokenizers) -> None:
+    Ids, in and out, are those here, where rows may be in another order.
+    """
+
+    def __init__(self, directory: Path, here: Arranged) -> None:
         super().__init__(directory)
-        self.tokenizers = tokenizers
+        self.tokenizers, self.order, self.numbers = here.model.tokenizers, here.order, here.numbers
+
+    def _theirs(self, sentences: Sequence[Sequence[int]]) -> list[list[int]]:
+        return [[self.numbers[i] for i in ids] for ids in sentences]
 
     def translate(
         self, sources: Sequence[Sequence[int]], begun: Sequence[Sequence[int]] = (), *, beam_size: int, max_tokens: int
     ) -> list[list[int]]:
-        found_BT = self.generate(*self.padded(sources), beam_size=beam_size, max_tokens=max_tokens, begun=begun)
-        return self.without_ends(found_BT)
+        given, begun = self.padded(self._theirs(sources)), self._theirs(begun)
+        found_BT = self.generate(*given, beam_size=beam_size, max_tokens=max_tokens, begun=begun)
+        return [[self.order[i] for i in ids] for ids in self.without_ends(found_BT)]
+
+    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        return super().log_probs(self._theirs(sources), self._theirs(targets))
 
     def translate_text(self, lines: Sequence[str], *, max_tokens: int) -> list[str]:
-        known, encoded = self.tokenizers.source.tags, []
-        for tags, text in (split_tags(line, known) for line in lines):
-            if tags:
-                self.tokenizer.src_lang = tags[0].strip("<>")
-            encoded.append(self.tokenizer(text).input_ids)
+        encoded = [ids_there(self.tokenizer, self.tokenizers.source, line) for line in lines]
         source_BS = padded_ids(encoded, self.control.pad_token_id)
         mask_BS = padded_ids([[1] * len(ids) for ids in encoded], 0)
         begun = [first_ids(self.tokenizers, line) for line in lines]

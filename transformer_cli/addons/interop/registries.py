@@ -81,7 +81,7 @@ def _exporter(name: str, entry: Any) -> Exporter:
     raise ConfigError(f"{place_of(entry)}: an exporter is a subclass of Exporter. Correct it")
 
 
-READING = 2  # raised when an importer reads otherwise, so that what an earlier one has read is read again
+READING = 3  # raised when an importer reads otherwise, so that what an earlier one has read is read again
 IMPORTED = "imported"  # the folder in the user's cache, of imports that are not kept beside the original
 IMPORTERS: Registry[Callable[[], Importer]] = Registry("importer", adopt=_importer)
 EXPORTERS: Registry[Exporter] = Registry("exporter", adopt=_exporter, options_key="options")

@@ -30,8 +30,9 @@ class HuggingFaceExporter(Exporter):
         from transformer_cli.addons.interop import huggingface, m2m100_writer
 
         if m2m100_writer.is_of_languages(model):
-            m2m100_writer.write_m2m100(model, folder)
-            return m2m100_writer.LoadedM2M100(folder, model.tokenizers)
+            arranged = m2m100_writer.arranged(model)
+            m2m100_writer.write_m2m100(arranged, folder)
+            return m2m100_writer.LoadedM2M100(folder, arranged)
         huggingface.write(model, folder)
         return huggingface.Loaded(folder)
 
