@@ -1,8 +1,11 @@
 """A model between many languages with new pieces and languages goes to transformers, and comes back the same."""
 
+import contextlib
+import io
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +15,18 @@ import torch
 from tests.addons.interop.toy_languages import m2m100, nllb
 from tests.support.contract import run
 from tests.toy import run as toy_run
+from tests.toy.run import sha256
 from tests.toy.translator import WORDS, sentences
 from transformer_cli.addons.interop import verify
 from transformer_cli.addons.interop.foreign import ReadOptions
 from transformer_cli.addons.interop.importing import import_model, read
-from transformer_cli.addons.interop.m2m100 import language_pieces
 from transformer_cli.addons.interop.m2m100_writer import arranged
 from transformer_cli.config.train import InitConfig
 from transformer_cli.data.extend_vocabulary import extended, new_pieces, with_languages
+from transformer_cli.data.packed_tokenizer import PackedTokenizer
 from transformer_cli.data.prune_vocabulary import pruned_tokenizers
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile, read_model, write_model
 from transformer_cli.training.initialisation import Initial, initial_weights
 
@@ -39,12 +44,6 @@ ODD = [
     "Өңхем THE кылар … ½ ﬁne ¿qué? 日本 naïve", "a  b\tc", "тудаг,хемтуту?", "кы-кы «чу» 1234", "ﾃﾞ e\u0301 ＡＢ\u00a0x",
     "\u200bkaqua", "🙂 qua🙂", "\u2581the\u2581cat", "ß ẞ İ ı ǆ", "тутутутутутутутутутуту",
 ]  # fmt: skip
-
-
-def read_as_file(folder: Path) -> ModelFile:
-    file = folder.with_suffix(".safetensors")
-    import_model(read(folder, "hf"), file, origin=folder, compares=False)
-    return read_model(file)
 
 
 def with_more(
@@ -75,7 +74,11 @@ def with_more(
     rows = rows + 0.3 * rows.std() * torch.randn(rows.shape) * (torch.arange(len(rows)) > 20)[:, None]
     source, target = direction or ("+".join(now.source.languages),) * 2
     return replace(
-        model, tokenizers=now, weights=weights | {"source_embedding.weight": rows}, source_lang=source, target_lang=target
+        model,
+        tokenizers=now,
+        weights=weights | {"source_embedding.weight": rows},
+        source_lang=source,
+        target_lang=target,
     )
 
 
@@ -90,13 +93,22 @@ NLLB_KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+Original = Callable[[str], ModelFile]
+
+
 @pytest.fixture(scope="module")
-def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModelFile]:
+def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
+    """The models before something is added: made once, where a test needs them."""
     folder = tmp_path_factory.mktemp("models")
-    nllb(folder / "nllb")
-    nllb(folder / "legacy", legacy=True)
-    m2m100(folder / "m2m")
-    return {name: read_as_file(folder / name) for name in ("nllb", "legacy", "m2m")}
+    write = {"nllb": nllb, "legacy": partial(nllb, legacy=True), "m2m": m2m100}
+
+    @cache
+    def made(name: str) -> ModelFile:
+        write[name](folder / name)
+        import_model(read(folder / name, "hf"), file := folder / f"{name}.safetensors", origin=folder, compares=False)
+        return read_model(file)
+
+    return made
 
 
 @pytest.fixture(autouse=True)
@@ -105,76 +117,176 @@ def few_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "N_LINES", 6)
 
 
-def directed(model: ModelFile, lines: Sequence[str]) -> list[str]:
-    languages = list(model.tokenizers.source.languages)
-    return [
-        f"<{languages[n % len(languages)]}> <2{languages[-1 - n % 2]}> {line}" if languages else line
-        for n, line in enumerate(lines)
-    ]
-
-
-def there_and_back(model: ModelFile, folder: Path) -> ModelFile:
-    """Export `model`, compare the tokenizer with that of transformers, and import the folder again."""
-    transformers = pytest.importorskip("transformers")
-    write_model(folder / "m.safetensors", model)
-    done = run(["export", "huggingface", "--checkpoint", "m.safetensors", "--output", "out"], folder)
-    assert done.code == 0, done.err
-    theirs = transformers.AutoTokenizer.from_pretrained(folder / "out")
-    there, source = arranged(model), model.tokenizers.source
-    for line in directed(model, [*TEXT, *ODD]):
-        *tags, text = line.split(" ", 2) if source.languages else [line]
-        code = tags[0].strip("<>") if tags else source.packed.prefix[0].strip("_")
-        theirs.src_lang = code if hasattr(theirs, "get_lang_token") else next(
-            piece for piece in language_pieces(there.packed) if piece.strip("_") == code
-        )
-        ids = [*source.encode([line])[0], *source.end_ids]
-        assert theirs(text).input_ids == [there.numbers[i] for i in ids], line
-        if source.packed.whole:
-            assert len(tags) == 2
-            tagged = [*source.encode([f"{tags[0]} <bt> {tags[1]} {text}"])[0], *source.end_ids]
-            assert len(tagged) == 1 + len(ids)
-            if not source.language_last:
-                assert theirs(f"<bt> {text}").input_ids == [there.numbers[i] for i in tagged], line
-    outcome = import_model(
-        read(folder / "out", "hf", ReadOptions(model.source_lang, model.target_lang) if not source.languages else ReadOptions()),
-        folder / "back.safetensors", origin=folder / "out", n_made_up=6
-    )
-    assert outcome.comparison is not None
-    assert outcome.comparison.holds
-    return read_model(folder / "back.safetensors")
-
-
-@pytest.mark.parametrize("kind", NLLB_KINDS)
-def test_nllb_with_more(kind: str, originals: dict[str, ModelFile], tmp_path: Path) -> None:
-    model = with_more(originals["nllb"], **NLLB_KINDS[kind])
-    back = there_and_back(model, tmp_path)
-    assert back.tokenizers.source.tags == model.tokenizers.source.tags
-    again = there_and_back(back, tmp_path / "2" if (tmp_path / "2").mkdir() is None else tmp_path)
-    assert again.tokenizers.source.sha256 == back.tokenizers.source.sha256
-    assert torch.equal(again.weights["source_embedding.weight"], back.weights["source_embedding.weight"])
-
-
 M2M: dict[str, dict[str, Any]] = {
     "pieces": {"pieces": 40},
     "tags": {"pieces": 40, "tags": ["<bt>"]},
     "languages": {"languages": ["tyv"]},
     "pruned": {"pieces": 40, "languages": ["tyv"], "keeps": ["en", "fr", "tyv"]},
-    "direction": {"pieces": 20, "languages": ["tyv"], "direction": ["en", "tyv"]},
-    "dir": {"pieces": 20, "direction": ["en", "fr"]},
+    "new direction": {"pieces": 20, "languages": ["tyv"], "direction": ["en", "tyv"]},
+    "old direction": {"pieces": 20, "direction": ["en", "fr"]},
 }
+KINDS = [(name, kind) for name in ("nllb", "legacy") for kind in NLLB_KINDS] + [("m2m", kind) for kind in M2M]
+OF_LIST = ["pieces", "tags", "old direction"]  # M2M-100's own languages, for which there is M2M100Tokenizer
+QUICK = [("nllb", "both"), ("m2m", "pruned")]
 
 
-@pytest.mark.parametrize("kind", M2M)
-def test_m2m_with_more(kind: str, originals: dict[str, ModelFile], tmp_path: Path) -> None:
-    model = with_more(originals["m2m"], **M2M[kind])
-    back = there_and_back(model, tmp_path)
+def made(original: Original, name: str, kind: str) -> ModelFile:
+    return with_more(original(name), **(M2M if name == "m2m" else NLLB_KINDS)[kind])
+
+
+def packed_of(model: ModelFile) -> PackedTokenizer:
+    packed = model.tokenizers.source.packed
+    assert packed is not None
+    return packed
+
+
+def directed(model: ModelFile, lines: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Each line with the tags of a direction, and with the token that its source begins with."""
+    packed = packed_of(model)
+    pieces = [*packed.languages]
+    if not pieces:
+        return [(line, line, packed.prefix[0]) for line in lines]
+    found = []
+    for n, line in enumerate(lines):
+        source, target = pieces[n % len(pieces)], pieces[-1 - n % 2]
+        found.append((f"<{source.strip('_')}> <2{target.strip('_')}> {line}", line, source))
+    return found
+
+
+def exported(model: ModelFile, folder: Path) -> tuple[Path, Any]:
+    """A folder of transformers, and its tokenizer, which cuts text as the model does here."""
+    transformers = pytest.importorskip("transformers")
+    folder.mkdir(exist_ok=True)
+    write_model(folder / "m.safetensors", model)
+    done = run(["export", "huggingface", "--checkpoint", "m.safetensors", "--output", "out"], folder)
+    assert done.code == 0, done.err
+    theirs = transformers.AutoTokenizer.from_pretrained(folder / "out")
+    numbers, ours = arranged(model).numbers, model.tokenizers.source
+    for line, text, source in directed(model, [*TEXT, *ODD]):
+        theirs.src_lang = source.strip("_") if hasattr(theirs, "get_lang_token") else source
+        expected = [numbers[i] for i in [*ours.encode([line])[0], *ours.end_ids]]
+        assert theirs(text).input_ids == expected, line
+        if packed_of(model).whole and not ours.language_last:
+            tagged = [numbers[i] for i in ours.encode([line.replace("> ", "> <bt> ", 1)])[0]]
+            assert len(tagged) == len(expected)
+            assert theirs(f"<bt> {text}").input_ids[:-1] == tagged, line
+    return folder / "out", theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [pytest.param(*one, marks=[] if one in QUICK else pytest.mark.slow) for one in KINDS]
+)
+def test_what_was_added_is_there_in_transformers_and_back_again(
+    name: str, kind: str, original: Original, tmp_path: Path
+) -> None:
+    model = made(original, name, kind)
+    folder, theirs = exported(model, tmp_path / "1")
+    assert len(theirs) <= len(model.tokenizers.source)
+    assert hasattr(theirs, "get_lang_token") == (name == "m2m" and kind in OF_LIST)
+    sides = (model.source_lang, model.target_lang)
+    options = ReadOptions() if model.tokenizers.source.languages else ReadOptions(*sides)
+    outcome = import_model(read(folder, "hf", options), tmp_path / "b.safetensors", origin=folder, n_made_up=6)
+    assert outcome.comparison is not None
+    assert outcome.comparison.holds
+    back = read_model(tmp_path / "b.safetensors")
     assert back.tokenizers.source.tags == model.tokenizers.source.tags
-    again = there_and_back(back, tmp_path / "2" if (tmp_path / "2").mkdir() is None else tmp_path)
-    assert again.tokenizers.source.sha256 == back.tokenizers.source.sha256
-    assert torch.equal(again.weights["source_embedding.weight"], back.weights["source_embedding.weight"])
+    again, _ = exported(back, tmp_path / "2")
+    assert sha256(again / "model.safetensors") == sha256(folder / "model.safetensors")
+    for file in ("tokenizer_config.json", "sentencepiece.bpe.model"):
+        assert (again / file).read_bytes() == (folder / file).read_bytes()
 
 
-@pytest.mark.parametrize("kind", NLLB_KINDS)
-def test_legacy_with_more(kind: str, originals: dict[str, ModelFile], tmp_path: Path) -> None:
-    model = with_more(originals["legacy"], **NLLB_KINDS[kind])
-    back = there_and_back(model, tmp_path)
+def test_new_text_is_cut_into_new_pieces(original: Original) -> None:
+    """Else the tests above could not fail."""
+    model = made(original, "nllb", "both")
+    old, new = original("nllb").tokenizers.source, model.tokenizers.source
+    line = f"<eng_Latn> <2tyv_Cyrl> {NEW_TEXT[0]}"
+    ids = new.encode([line])[0]
+    assert max(ids) >= len(old)
+    assert new.unk_id not in ids
+    assert old.unk_id in old.encode([line.replace("2tyv_Cyrl", "2fra_Latn")])[0]
+    assert [*arranged(model).order] != sorted(arranged(model).order)
+
+
+def test_a_symbol_that_nllb_would_not_find_is_refused(original: Original, tmp_path: Path) -> None:
+    model = original("nllb")
+    changed = Tokenizer(extended(model.tokenizers.source.model_bytes, symbols=["<x1>"]))
+    rows = model.weights["source_embedding.weight"]
+    weights = {**model.weights, "source_embedding.weight": torch.cat([rows, rows[-1:]])}
+    with pytest.raises(ConfigError, match="NllbTokenizer does not cut text at a symbol as '<x1>'"):
+        arranged(replace(model, tokenizers=Tokenizers(changed, changed), weights=weights))
+
+
+def test_pieces_that_sentencepiece_lacks_are_refused_with_other_languages(original: Original) -> None:
+    model = original("m2m")
+    packed = packed_of(model)
+    first = packed.ids["__af__"]
+    more = replace(packed, pieces=[*packed.pieces[:first], "extra", *packed.pieces[first:]])
+    arranged(replace(model, tokenizers=Tokenizers(*(Tokenizer(more.to_bytes()),) * 2)))  # M2M100Tokenizer has a list
+    tokenizer = with_languages(Tokenizer(more.to_bytes()), ["tyv"])
+    with pytest.raises(
+        ConfigError, match="'extra' is a piece of the model or of its SentencePiece model, and not of both"
+    ):
+        arranged(replace(model, tokenizers=Tokenizers(tokenizer, tokenizer)))
+
+
+# ---- Model cards
+
+
+def printed_by_card(folder: Path, text: str, *, replacing: dict[str, str]) -> str:
+    """What the code of a model card prints."""
+    code = (folder / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    for old, new in {"FOLDER": str(folder), "TEXT": text, **replacing}.items():
+        assert old in code, code
+        code = code.replace(old, new)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(code, {})
+    return out.getvalue().strip().removeprefix("['").removesuffix("']")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "form"),
+    [
+        ("m2m", "pieces", "huggingface"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in (
+                ("m2m", "languages", "huggingface"),
+                ("m2m", "old direction", "huggingface"),
+                ("nllb", "both", "huggingface"),
+                ("legacy", "both", "huggingface"),
+                ("nllb", "both", "ctranslate2"),
+                ("nllb", "pruned", "ctranslate2"),
+                ("nllb", "direction", "ctranslate2"),
+                ("legacy", "both", "ctranslate2"),
+                ("legacy", "direction", "ctranslate2"),
+            )
+        ),
+    ],
+)
+def test_the_code_of_the_card_translates_as_tfm(
+    name: str, kind: str, form: str, original: Original, tmp_path: Path
+) -> None:
+    pytest.importorskip({"huggingface": "transformers"}.get(form, form))
+    model = made(original, name, kind)
+    write_model(tmp_path / "m.safetensors", model)
+    packed, of_target = packed_of(model), model.tokenizers.target.packed
+    assert of_target is not None
+    source, target = [*packed.prefix, *packed.languages][0], [*of_target.prefix, *packed.languages][-1]
+    text = "a pretty woman дагkaхем."
+    (tmp_path / "text").write_text(text + "\n", encoding="utf-8")
+    command = ["translate", "--checkpoint", "m.safetensors", "--input", "text", "--beam", "1", "decode.max_length=20"]
+    sides = ["--from", source.strip("_"), "--to", target.strip("_")] if packed.languages else []
+    expected = run([*command, "decode.max_extra_length=40", *sides], tmp_path)
+    done = run(["export", form, "--checkpoint", "m.safetensors", "--output", "out"], tmp_path)
+    assert (expected.code, done.code) == (0, 0), (expected.err, done.err)
+    assert "A line begins with its tags" not in (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    replacing = {
+        "huggingface": {"generate(": "generate(num_beams=1, max_length=21, "},
+        "ctranslate2": {"beam_size=4": "beam_size=1, max_decoding_length=20"},
+    }
+    found = printed_by_card(tmp_path / "out", text, replacing=replacing[form])
+    for token in (*packed.languages, *packed.hidden):  # which a model with random weights writes
+        found = found.replace(token, "")
+    assert found.strip() == expected.out.decode().strip()

@@ -39,6 +39,7 @@ def facts_of(model: ModelFile, model_sha256: str, *, program: str, max_positions
         "provenance": model.provenance,
         "tags": list(model.tokenizers.source.tags),
         "languages": _languages(model.tokenizers),
+        "language_last": bool((packed := model.tokenizers.source.packed) and packed.language_last),
         "parameters": sum(weight.numel() for weight in model.weights.values()),
         "vocabularies": {
             "source": len(model.tokenizers.source),

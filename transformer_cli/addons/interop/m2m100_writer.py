@@ -160,14 +160,14 @@ def is_nllb(packed: PackedTokenizer) -> bool:
 
 def write_m2m100(here: Arranged, folder: Path) -> None:
     """Write `as_m2m100` of the model and its tokenizer into `folder`, which is there and empty."""
-    files = tokenizer_files(here.model)
+    files = files_of_languages(here.model)
     huggingface.save_directory(as_m2m100(here.model), files, folder)
     if VOCABULARY not in files:  # of NllbTokenizer, which reads this file faster
         library = imported("transformers", needs="tfm export huggingface")
         library.NllbTokenizer.from_pretrained(folder).backend_tokenizer.save(str(folder / TOKENIZER))
 
 
-def tokenizer_files(model: ModelFile) -> dict[str, bytes]:
+def files_of_languages(model: ModelFile) -> dict[str, bytes]:
     """The files of NllbTokenizer, or of M2M100Tokenizer, for a model whose vocabulary is in its order."""
     tokenizer, packed = model.tokenizers.source, _packed(model)
     languages = language_pieces(packed)

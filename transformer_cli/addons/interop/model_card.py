@@ -11,7 +11,7 @@ from typing import Any
 
 from transformer_cli.addons.interop import robustness_card
 from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
-from transformer_cli.addons.interop.usage import export_tags
+from transformer_cli.addons.interop.usage import export_languages, export_tags
 from transformer_cli.config.tags import languages_of
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.languages import base_code, language_name
@@ -86,8 +86,8 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
         parts += ["## Robustness", robustness_card.introduction(robustness), of_suite]
     if exporter is not None:
         is_packed = any(name.endswith(".tokenizer") for name in files or {})
-        usage = exporter.usage(facts, is_packed)
-        if tags := export_tags(facts):
+        usage = exporter.usage({**facts, "files": files or {}}, is_packed)
+        if (tags := export_tags(facts)) and not export_languages(facts):
             named = ", ".join(map(_code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
             usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
         parts += ["## How to use it", f"TEXT stands for what is translated, {exporter.place}.", usage]

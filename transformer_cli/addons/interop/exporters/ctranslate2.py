@@ -39,7 +39,7 @@ class CTranslate2Exporter(Exporter):
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
         """The code that uses the export; of a vocabulary in another program's order, with our reader of it."""
         if languages := export_languages(facts):
-            return _usage_with_languages(*languages)
+            return _usage_with_languages(*languages, is_last=facts.get("language_last") is True)
         if is_packed:
             return "`tfm translate --checkpoint FOLDER < TEXT`"
         pieces, note = 'source.encode("TEXT", out_type=str)', ""
@@ -57,14 +57,17 @@ print(target.decode(result.hypotheses[0]))
 or `tfm translate --checkpoint FOLDER < TEXT`."""
 
 
-def _usage_with_languages(source: str, target: str) -> str:
-    return f"""The language of the text is its first token, and that of the translation the first of this.
+def _usage_with_languages(source: str, target: str, *, is_last: bool) -> str:
+    text = 'source.encode("TEXT", out_type=str)'
+    pieces = f'[*{text}, "</s>", "{source}"]' if is_last else f'["{source}", *{text}]'
+    place = "last" if is_last else "first"
+    return f"""The language of the text is its {place} token, and that of the translation the first of this.
 
 ```python
 import ctranslate2
 {PLAIN_TOKENIZERS}
 translator = ctranslate2.Translator("FOLDER")
-pieces = ["{source}", *source.encode("TEXT", out_type=str)]
+pieces = {pieces}
 (result,) = translator.translate_batch([pieces], target_prefix=[["{target}"]], beam_size=4, disable_unk=True)
 print(target.decode(result.hypotheses[0][1:]))
 ```

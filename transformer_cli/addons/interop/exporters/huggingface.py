@@ -39,6 +39,8 @@ class HuggingFaceExporter(Exporter):
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
         if languages := export_languages(facts):
             source, target = languages
+            if "vocab.json" in facts["files"]:  # of M2M100Tokenizer, which has codes for languages
+                source = source.strip("_")
             call = f'''tokenizer.src_lang = "{source}"
 first = tokenizer.convert_tokens_to_ids("{target}")
 ids = model.generate(**tokenizer(["TEXT"], return_tensors="pt", padding=True), forced_bos_token_id=first)'''
