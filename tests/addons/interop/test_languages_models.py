@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,73 @@ def test_files_that_do_not_fit_together_are_refused_in_one_line(fault: str, says
     with pytest.raises(CheckpointError, match=says) as refused:
         read(folder, "hf")
     assert "\n" not in str(refused.value)
+
+
+def saved_again(folder: Path, output: Path) -> Path:
+    """A folder as transformers 5 saves it: the tokenizer is tokenizer.json, without a SentencePiece model."""
+    transformers = pytest.importorskip("transformers")
+    shutil.copytree(folder, output, ignore=shutil.ignore_patterns("*token*", "*.model"))
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(output)
+    assert not list(output.glob("*.model"))
+    return output
+
+
+@pytest.mark.parametrize("legacy", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_tokenizer_json_alone_cuts_text_as_the_sentencepiece_model(legacy: bool, tmp_path: Path) -> None:
+    nllb(tmp_path / "nllb", legacy=legacy)
+    with_model = read(tmp_path / "nllb", "hf").tokenizers.source
+    alone = written(saved_again(tmp_path / "nllb", tmp_path / "5"), tmp_path / "m.safetensors").tokenizers.source
+    assert alone.language_last is legacy
+    odd = ["½ ﬁne  ＡＢ\u00a0x", "the\u2581cat", "e\u0301 日本 🙂", "woman\twomanwoman", "ĳ … ǆ"]
+    lines = [f"<eng_Latn> <2fra_Latn> {line}" for line in [*sentences(40, seed=8), *odd]]
+    assert alone.encode(lines) == with_model.encode(lines)
+    assert alone.pieces(range(len(alone))) == with_model.pieces(range(len(alone)))
+
+
+def parted(merges: list[list[str]]) -> None:
+    """Move one of the two ways to put a piece together to the end."""
+    made = ["".join(pair) for pair in merges]
+    merges.append(merges.pop(next(i for i, piece in enumerate(made) if made.count(piece) > 1)))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda model: model["merges"].pop(), "its merges are not those of a SentencePiece model"),
+        (lambda model: parted(model["merges"]), "its merges are not those of a SentencePiece model"),
+        (lambda model: model.update(merges=None), "its merges are not those of a SentencePiece model"),
+        (lambda model: model.update(vocab=[["<unk>", 0.0]]), "has no pieces of byte-pair encoding"),
+        (lambda model: model.update(byte_fallback=True), "has byte_fallback=True"),
+        (lambda model: model["vocab"].update({"<s>": 1, "<pad>": 0}), "its pieces do not begin with <s>, <pad>"),
+        (lambda model: model["vocab"].pop("<s>"), "has the id 80, but the model has 80 rows"),
+        (lambda model: model["vocab"].update({"<s>": "x"}), "the id of '<s>' is 'x', no whole number"),
+    ],
+)
+def test_a_tokenizer_json_that_cannot_stand_for_the_model_is_refused(
+    change: Callable[[dict[str, Any]], Any], says: str, tmp_path: Path
+) -> None:
+    nllb(tmp_path / "nllb", fast=True)
+    (tmp_path / "nllb/sentencepiece.bpe.model").unlink()
+    file = tmp_path / "nllb/tokenizer.json"
+    model = json.loads(file.read_bytes())["model"]
+    read(tmp_path / "nllb", "hf")
+    change(model)
+    change_json(file, model=model)
+    with pytest.raises(CheckpointError, match=says) as refused:
+        read(tmp_path / "nllb", "hf")
+    assert "\n" not in str(refused.value)
+    if "the id" not in says:
+        assert "sentencepiece.bpe.model cannot be made from it. Fetch that file" in str(refused.value)
+
+
+def test_the_class_of_the_tokenizer_says_how_a_folder_is_read(tmp_path: Path) -> None:
+    m2m100(tmp_path / "m2m")
+    (tmp_path / "m2m/vocab.json").unlink()
+    with pytest.raises(CheckpointError, match=r"vocab\.json: no such file, and the model needs it"):
+        read(tmp_path / "m2m", "hf")
+    nllb(tmp_path / "nllb")
+    write_json(tmp_path / "nllb/vocab.json", {"<s>": 0})
+    assert list(read(tmp_path / "nllb", "hf").tokenizers.source.languages) == NLLB
 
 
 def test_t5_is_refused_by_its_name(place: Path, tmp_path: Path) -> None:

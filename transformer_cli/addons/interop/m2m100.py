@@ -32,6 +32,7 @@ from transformer_cli.addons.interop.huggingface_reader import (
     TextFiles,
     optional_json,
 )
+from transformer_cli.addons.interop.tokenizer_json import sentencepiece_of
 from transformer_cli.config.model import Norm, Positions
 from transformer_cli.config.tags import LANGUAGES_JOIN
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
@@ -89,6 +90,7 @@ _MOST_UNUSED = 256  # rows of the model behind its last piece: they fill up to a
 class _Vocabulary:
     """A piece for each row of the model, those of them that name languages, and how a source has its own."""
 
+    model: bytes  # of SentencePiece
     pieces: list[str]
     languages: list[str]
     special: list[str]  # others that no text is cut into, and names for rows that nothing has
@@ -98,7 +100,7 @@ class _Vocabulary:
 
 def _read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any], options: ReadOptions) -> TextFiles:
     settings = optional_json(folder / TOKENIZER_CONFIG)
-    read = _m2m_vocabulary if (folder / VOCABULARY).exists() else _nllb_vocabulary
+    read = _m2m_vocabulary if _has_list(folder) else _nllb_vocabulary
     vocabulary = read(folder, settings, values["vocab_size"])
     tokenizer = _tokenizer(folder, vocabulary, values)
     every = list(tokenizer.languages)
@@ -115,6 +117,19 @@ def _read_text(folder: Path, given: Mapping[str, Any], values: Mapping[str, Any]
     return TextFiles(tokenizers, source, target, [folder / name for name in names if (folder / name).is_file()])
 
 
+def _has_list(folder: Path) -> bool:
+    """Whether a folder is of M2M100Tokenizer, with its pieces in vocab.json; else it is of NllbTokenizer."""
+    kind = str(optional_json(folder / TOKENIZER_CONFIG).get("tokenizer_class"))
+    return kind.startswith("M2M100") or (not kind.startswith("Nllb") and (folder / VOCABULARY).exists())
+
+
+def _pieces_file(folder: Path) -> bytes:
+    """The SentencePiece model of a folder of NLLB, for which its tokenizer.json can stand."""
+    if not (folder / PIECES).exists() and (folder / TOKENIZER).exists():
+        return sentencepiece_of(folder / TOKENIZER, NLLB_FIRST, PIECES)
+    return bytes_of(folder / PIECES)
+
+
 def _m2m_vocabulary(folder: Path, settings: Mapping[str, Any], size: int) -> _Vocabulary:
     """The pieces of vocab.json, the tokens of the languages, and names for rows that no text has."""
     kind = settings.get("language_codes", "m2m100")
@@ -125,13 +140,14 @@ def _m2m_vocabulary(folder: Path, settings: Mapping[str, Any], size: int) -> _Vo
     first = len(json_of(folder / VOCABULARY))
     known = vocab_pieces(folder / VOCABULARY, max(first, size))[:first]
     default = [language_token(code) for code in LANGUAGES[kind].split()]
-    return _with_added(folder, VOCABULARY, known, default, settings, size)
+    return _with_added(folder, VOCABULARY, bytes_of(folder / PIECES), known, default, settings, size)
 
 
 def _nllb_vocabulary(folder: Path, settings: Mapping[str, Any], size: int) -> _Vocabulary:
     """The pieces of SentencePiece with fairseq's four before them, and behind them languages and `<mask>`."""
+    content = _pieces_file(folder)
     try:
-        model = sentencepiece.SentencePieceProcessor(model_proto=bytes_of(folder / PIECES))
+        model = sentencepiece.SentencePieceProcessor(model_proto=content)
         names = [model.id_to_piece(i) for i in range(len(model))]
     except (RuntimeError, OSError, UnicodeDecodeError):
         refuse_file(folder / PIECES, "not a SentencePiece model. Fetch it again")
@@ -141,12 +157,18 @@ def _nllb_vocabulary(folder: Path, settings: Mapping[str, Any], size: int) -> _V
     last = settings.get("legacy_behaviour", False)
     if type(last) is not bool:
         refuse_file(folder / TOKENIZER_CONFIG, f"legacy_behaviour={quoted(str(last))}: neither true nor false")
-    found = _with_added(folder, PIECES, [*NLLB_FIRST, *names[3:]], default, settings, size)
+    found = _with_added(folder, PIECES, content, [*NLLB_FIRST, *names[3:]], default, settings, size)
     return replace(found, language_last=last)
 
 
 def _with_added(
-    folder: Path, name: str, known: list[str], default: list[str], settings: Mapping[str, Any], size: int
+    folder: Path,
+    name: str,
+    model: bytes,
+    known: list[str],
+    default: list[str],
+    settings: Mapping[str, Any],
+    size: int,
 ) -> _Vocabulary:
     """The vocabulary of `known` pieces, which the file `name` has, with those that stand behind them."""
     file, n = folder / name, len(known)
@@ -182,7 +204,7 @@ def _with_added(
     pieces = [*known, *tokens, *unused]
     tags = [tag for tag in source_tags(folder, settings) if tag in tokens]
     special = [piece for piece in ("<s>", *tokens, *unused) if piece in pieces and piece not in [*languages, *tags]]
-    return _Vocabulary(pieces, languages, special, tags, language_last=False)
+    return _Vocabulary(model, pieces, languages, special, tags, language_last=False)
 
 
 def _added_tokens(folder: Path, settings: Mapping[str, Any]) -> dict[int, str]:
@@ -234,7 +256,7 @@ def language_token(code: str) -> str:
 
 
 def _tokenizer(folder: Path, vocabulary: _Vocabulary, values: Mapping[str, Any]) -> Tokenizer:
-    file = folder / (VOCABULARY if (folder / VOCABULARY).exists() else PIECES)
+    file = folder / (VOCABULARY if _has_list(folder) else PIECES)
     ids = {piece: number for number, piece in enumerate(vocabulary.pieces)}
     for piece, name in (("<pad>", "pad_token_id"), ("</s>", "eos_token_id"), ("<unk>", "")):
         if piece not in ids or (name and ids[piece] != values[name]):
@@ -247,7 +269,7 @@ def _tokenizer(folder: Path, vocabulary: _Vocabulary, values: Mapping[str, Any])
             unk=ids["<unk>"],
             bos=values["decoder_start_token_id"],
             eos=ids["</s>"],
-            model=bytes_of(folder / PIECES),
+            model=vocabulary.model,
             hidden=vocabulary.special,
             whole=vocabulary.tags,
             languages=vocabulary.languages,
@@ -266,7 +288,7 @@ class OriginalM2M100(Original):
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
         self.ours = text.tokenizers.source
         folder = Path(place["pretrained_model_name_or_path"])
-        if (folder / VOCABULARY).exists():
+        if _has_list(folder):
             return library.M2M100Tokenizer.from_pretrained(**place)
         if (folder / TOKENIZER).exists():
             return library.NllbTokenizer.from_pretrained(**place)
