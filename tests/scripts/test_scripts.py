@@ -29,6 +29,7 @@ STARTED_BY = {
     "bench_dual_cross_entropy.py": "scripts/test_bench_dual_cross_entropy.py",
     "bench_gpu bench_gpu.py": "scripts/test_bench_gpu.py",
     "bench_memory.py": "scripts/test_bench_memory.py",
+    "bench_new_language.py": "scripts/test_bench_new_language.py",
     "bench_near_ties.py": "inference/test_decode_precision.py",
     "bench_nllb.py": "scripts/test_bench_nllb.py",
     "bench_readers.py bench_readers_xml.py": "scripts/test_bench_readers.py",
