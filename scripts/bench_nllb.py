@@ -12,7 +12,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ SCRIPTS["Deva"] = "कगचतदनपबमरलवसह"
 CODES = {"nllb": [f"{one}_{script}" for script in SCRIPTS for one in ("xaa", "xbb", "xcc", "xdd")]}
 CODES["m2m100"] = LANGUAGES["m2m100"].split()[:20]
 N_CONCEPTS, FIRST = 40, ["<s>", "<pad>", "</s>", "<unk>"]
+SMALL = {"layers": 2, "attention_heads": 4, "ffn_dim": 128, "d_model": 64}
 
 
 def words(language: str, number: int) -> list[str]:
@@ -53,8 +54,10 @@ def sentence(chooser: random.Random) -> list[int]:
 class Toy:
     """A folder of a small model with all that belongs to it."""
 
-    def __init__(self, kind: str, folder: Path, *, steps: int, fast: bool = False) -> None:
-        self.folder, self.codes = folder, CODES[kind]
+    def __init__(
+        self, kind: str, folder: Path, *, steps: int, fast: bool = False, sizes: Mapping[str, int] = SMALL
+    ) -> None:
+        self.folder, self.codes, self.sizes = folder, CODES[kind], sizes
         self.words = {code: words(code, n) for n, code in enumerate(self.codes)}
         model = BytesIO()
         chooser = random.Random(1)
@@ -93,9 +96,11 @@ class Toy:
 
     def trained(self, size: int, steps: int) -> Any:
         torch.manual_seed(1)
-        sizes = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in
-                 (("layers", 2), ("attention_heads", 4), ("ffn_dim", 128))}  # fmt: skip
-        config = transformers.M2M100Config(vocab_size=size, d_model=64, scale_embedding=True, dropout=0.0, **sizes)
+        names = ("layers", "attention_heads", "ffn_dim")
+        sizes = {f"{side}_{name}": self.sizes[name] for side in ("encoder", "decoder") for name in names}
+        config = transformers.M2M100Config(
+            vocab_size=size, d_model=self.sizes["d_model"], scale_embedding=True, dropout=0.0, **sizes
+        )
         model = transformers.M2M100ForConditionalGeneration(config)
         optimizer, chooser = torch.optim.Adam(model.parameters(), lr=3e-3), random.Random(2)
         for _ in range(steps):

@@ -32,6 +32,7 @@ STARTED_BY = {
     "bench_new_language.py": "scripts/test_bench_new_language.py",
     "bench_near_ties.py": "inference/test_decode_precision.py",
     "bench_nllb.py": "scripts/test_bench_nllb.py",
+    "bench_pruning.py": "scripts/test_bench_pruning.py",
     "bench_readers.py bench_readers_xml.py": "scripts/test_bench_readers.py",
     "bench_regress bench_regress.py": "scripts/test_bench_scripts.py",
     "bench_small_models.py": "scripts/test_bench_small_models.py",
