@@ -1,6 +1,6 @@
 """Measures a model of many pieces and languages: how it is imported, and what init.keep_languages leaves of it.
 
-python scripts/bench_pruning.py [import] [prune] [--pieces 128000] [--width 512] [--layers 2] [--lines 1000]
+python scripts/bench_pruning.py [import] [prune] [--pieces 128000] [--width 256] [--layers 2] [--lines 1000]
 python scripts/bench_pruning.py import --pieces 256000 --width 1024 --layers 12 --updates 0    # NLLB's 600M
 
 The model is one of bench_nllb.py, with the classes and files of NLLB in transformers, twenty languages, and so many
@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="import, prune; unset: both")
     parser.add_argument("--pieces", type=int, default=128_000)
-    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--updates", type=int, default=600, help="of the model in transformers, on text of few pieces")
     parser.add_argument("--lines", type=int, default=1000, help="of text that is translated")

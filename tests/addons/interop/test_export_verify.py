@@ -131,3 +131,27 @@ def test_a_verdict_holds_only_by_what_was_compared(changes: dict[str, float]) ->
     assert replace(GOOD, greedy_compared=0, greedy_identical=0).holds
     assert replace(GOOD, is_float32=False, greedy_identical=0).holds
     assert not replace(GOOD, **changes).holds
+
+
+@each("rows, n_outputs, sizes", [(4, 8_000, [16, 16, 8]), (4, 256_000, [2] * 20), (100, 256_000, [1] * 40)])
+def test_fewer_lines_of_a_large_vocabulary_are_asked_about_at_once(rows: int, n_outputs: int, sizes: list[int]) -> None:
+    found: list[int] = []
+
+    def ask(lines: Sequence[int]) -> list[int]:
+        found.append(len(lines))
+        return list(lines)
+
+    assert verify.in_parts(ask, range(40), rows=rows, n_outputs=n_outputs) == list(range(40))
+    assert found == sizes
+
+
+def test_the_log_probabilities_of_targets_are_those_of_their_tokens_and_their_end() -> None:
+    logits_BTV = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(1))
+    shares_BTV = logits_BTV.double().exp() / logits_BTV.double().exp().sum(dim=-1, keepdim=True)
+    found = verify.of_targets(logits_BTV, [[4, 1], [3]], eos_id=2)
+    wanted = [
+        [shares_BTV[0, 0, 4], shares_BTV[0, 1, 1], shares_BTV[0, 2, 2]],
+        [shares_BTV[1, 0, 3], shares_BTV[1, 1, 2]],
+    ]
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(torch.tensor(ours).double(), torch.stack(theirs).log(), rtol=0, atol=1e-6)

@@ -96,6 +96,16 @@ def test_text_is_cut_and_joined_as_by_marian_tokenizer(separate: bool, tmp_path:
         assert ours.target.decode(known) == theirs.decode(known, skip_special_tokens=True)
 
 
+def test_the_original_translates_before_its_tokenizer_takes_memory(tmp_path: Path) -> None:
+    """A tokenizer of a quarter of a million pieces takes 0.1 GB."""
+    opus(tmp_path / "opus")
+    program: Any = read(tmp_path / "opus").program()
+    program.translate([[5, 9], [8]], beam_size=2, max_tokens=4)
+    assert "tokenizer" not in vars(program)
+    assert len(program.encode(["the cat"])) == 1
+    assert "tokenizer" in vars(program)
+
+
 def test_a_language_code_is_one_token_and_never_cut(tmp_path: Path) -> None:
     opus(tmp_path / "opus")
     source = read(tmp_path / "opus").tokenizers.source

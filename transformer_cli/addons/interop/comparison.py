@@ -7,7 +7,6 @@ and the text that both make of the same ids.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -22,10 +21,10 @@ from transformer_cli.addons.interop.verify import (
     Program,
     VerifyResult,
     first_ids,
-    in_parts,
+    forced,
     is_same,
     log_probs,
-    search,
+    searches,
     translations,
 )
 from transformer_cli.data.tokenizer import Tokenizers
@@ -101,10 +100,11 @@ def ask(
         )
     sources = [ids for _, ids in chosen]
     max_tokens = max(map(len, sources)) + 1 + EXTRA
-    program = load()
+    program, n_outputs = load(), tokenizers.n_outputs
     begun = [first_ids(tokenizers, line) for line, _ in chosen]
     greedy, beam = (
-        translations(program, sources, begun, beam_size=beam_size, max_tokens=max_tokens) for beam_size in (1, BEAM)
+        translations(program, sources, begun, beam_size=beam_size, max_tokens=max_tokens, n_outputs=n_outputs)
+        for beam_size in (1, BEAM)
     )
     has_texts = hasattr(program, "encode") and hasattr(program, "decode")
     texts = cast(Texts, program) if has_texts else None
@@ -115,7 +115,7 @@ def ask(
         max_tokens=max_tokens,
         greedy=greedy,
         beam=beam,
-        log_probs=in_parts(program.log_probs, sources, beam),
+        log_probs=forced(program.log_probs, sources, beam, n_outputs),
         encoded=None if texts is None else texts.encode([line for line, _ in chosen]),
         texts=None if texts is None else texts.decode(beam),
     )
@@ -130,10 +130,9 @@ def compare_answers(model: ModelFile, answers: Answers) -> ImportComparison:
         return log_probs(transformer, sources, targets, model.tokenizers)
 
     greedy, beam = (
-        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources, answers.begun)
-        for beam_size in (1, BEAM)
+        searches(transformer, sources, answers.begun, model.tokenizers, beam_size) for beam_size in (1, BEAM)
     )
-    ours: list[list[float]] = in_parts(read, sources, answers.beam)
+    ours = forced(read, sources, answers.beam, model.tokenizers.n_outputs)
     differences = np.abs(np.concatenate(ours) - np.concatenate([*answers.log_probs]))
     clear = [i for i, h in enumerate(greedy) if not h.is_near_tie]
     whole = [i for i, h in enumerate(beam) if h.finished]

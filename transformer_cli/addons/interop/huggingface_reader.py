@@ -9,7 +9,7 @@ Shapes: D width, V vocabulary, P positions.
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ from transformer_cli.addons.interop.huggingface_files import (
 )
 from transformer_cli.addons.interop.parts import STACKS, part_names, weights_from_parts
 from transformer_cli.addons.interop.text import marked
-from transformer_cli.addons.interop.verify import Ids, padded_ids
+from transformer_cli.addons.interop.verify import Ids, of_targets, padded_ids
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code
@@ -541,11 +541,12 @@ class Original:
             self.model = getattr(library, architecture.model).from_pretrained(
                 **place, config=config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
             )
-            self.tokenizer = self.open_tokenizer(library, place, text)
         self.model.eval()
+        self.ours, self.source_lang = text.tokenizers.source, text.source_lang
+        self._open = partial(self.open_tokenizer, library, place, text)
         self.start, self.pad, self.eos = (values[f"{name}_token_id"] for name in ("decoder_start", "pad", "eos"))
-        self.ends = text.tokenizers.source.end_ids
-        self.suppressed = sorted({self.pad, self.start, self.tokenizer.unk_token_id} - {self.eos})
+        self.ends = self.ours.end_ids
+        self.suppressed = sorted({self.pad, self.start, text.tokenizers.target.unk_id} - {self.eos})
         self.model.generation_config = library.GenerationConfig(
             decoder_start_token_id=self.start,
             pad_token_id=self.pad,
@@ -553,6 +554,12 @@ class Original:
             early_stopping=False,
             suppress_tokens=self.suppressed,
         )
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the original, opened when it is used: that is after the searches, which take memory, too."""
+        with quiet():
+            return self._open()
 
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
         return library.MarianTokenizer.from_pretrained(**place)
@@ -578,10 +585,7 @@ class Original:
         source_BS, mask_BS = self.padded(sources)
         target_in_BT = padded_ids([[self.start, *ids] for ids in targets], self.pad)
         logits_BTV = self.model(input_ids=source_BS, attention_mask=mask_BS, decoder_input_ids=target_in_BT).logits
-        return [
-            log_p_TV[range(len(ids) + 1), [*ids, self.eos]].tolist()
-            for log_p_TV, ids in zip(logits_BTV.log_softmax(-1), targets, strict=True)
-        ]
+        return of_targets(logits_BTV, targets, self.eos)
 
     def padded(self, sources: Sequence[Ids]) -> tuple[Tensor, Tensor]:
         source_BS = padded_ids([[*ids, *self.ends] for ids in sources], self.pad)

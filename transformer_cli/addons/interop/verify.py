@@ -37,7 +37,8 @@ _Answer = TypeVar("_Answer")
 
 CPU = torch.device("cpu")
 N_LINES = 64
-TOGETHER = 16  # lines: a big model's logits and caches take much memory
+TOGETHER = 16  # lines, at most: a big model's logits and caches take much memory
+_MOST_LOGITS = 1 << 21  # numbers
 MAX_COMPARED_TOKENS = 128  # tokens of a line that is compared
 EXTRA = 50  # tokens that a translation may have more than its source
 BEAM = 4
@@ -155,12 +156,11 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
         return log_probs(transformer, sources, targets, model.tokenizers)
 
     begun = [first_ids(model.tokenizers, line) for line in texts]
-    greedy, beam = (
-        in_parts(partial(search, transformer, tokenizers=model.tokenizers, beam_size=beam_size), sources, begun)
-        for beam_size in (1, BEAM)
-    )
+    n_outputs = model.tokenizers.n_outputs
+    greedy, beam = (searches(transformer, sources, begun, model.tokenizers, beam_size) for beam_size in (1, BEAM))
     their_greedy, their_beam = (
-        translations(program, sources, begun, beam_size=beam_size, max_tokens=max_tokens) for beam_size in (1, BEAM)
+        translations(program, sources, begun, beam_size=beam_size, max_tokens=max_tokens, n_outputs=n_outputs)
+        for beam_size in (1, BEAM)
     )
     clear = [i for i, h in enumerate(greedy) if not h.is_near_tie]
     text = TextComparison()
@@ -171,9 +171,10 @@ def verify(model: ModelFile, program: Program, lines: Sequence[str], *, is_float
     differing = [i for i in whole if beam[i].ids != their_beam[i]]
     targets = [h.ids for h in beam]
     differences = np.abs(
-        np.concatenate(in_parts(read, sources, targets)) - np.concatenate(in_parts(program.log_probs, sources, targets))
+        np.concatenate(forced(read, sources, targets, n_outputs))
+        - np.concatenate(forced(program.log_probs, sources, targets, n_outputs))
     )
-    their_log_probs = in_parts(read, [sources[i] for i in differing], [their_beam[i] for i in differing])
+    their_log_probs = forced(read, [sources[i] for i in differing], [their_beam[i] for i in differing], n_outputs)
     return VerifyResult(
         lines=len(sources),
         tokens=differences.size,
@@ -223,10 +224,24 @@ def is_same_text(ours: Hypothesis, shown: str, theirs: str) -> bool:
     return shown == theirs if ours.finished else theirs.startswith(shown.rstrip("\ufffd"))
 
 
-def in_parts(ask: Callable[..., list[_Answer]], *columns: Sequence[Any]) -> list[_Answer]:
-    """`ask` about a few lines at a time."""
-    starts = range(0, len(columns[0]), TOGETHER)
-    return [answer for start in starts for answer in ask(*(column[start : start + TOGETHER] for column in columns))]
+def in_parts(
+    ask: Callable[..., list[_Answer]], *columns: Sequence[Any], rows: int = 1, n_outputs: int = 1
+) -> list[_Answer]:
+    """`ask` about a few lines at a time, fewer of those that have many `rows` of `n_outputs` logits each."""
+    n = max(1, min(TOGETHER, _MOST_LOGITS // (rows * n_outputs)))
+    starts = range(0, len(columns[0]), n)
+    return [answer for start in starts for answer in ask(*(column[start : start + n] for column in columns))]
+
+
+def forced(
+    read: Callable[[Sequence[Ids], Sequence[Ids]], list[list[float]]],
+    sources: Sequence[Ids],
+    targets: Sequence[Ids],
+    n_outputs: int,
+) -> list[list[float]]:
+    """The log-probabilities of translations, by Program.log_probs or `log_probs`."""
+    rows = 1 + max(map(len, targets), default=0)
+    return in_parts(read, sources, targets, rows=rows, n_outputs=n_outputs)
 
 
 def first_ids(tokenizers: Tokenizers, line: str) -> tuple[int, ...]:
@@ -251,11 +266,20 @@ def in_all_languages(lines: Sequence[str], tokenizer: Tokenizer) -> list[str]:
 
 
 def translations(
-    program: Program, sources: Sequence[Ids], begun: Sequence[Ids], *, beam_size: int, max_tokens: int
+    program: Program, sources: Sequence[Ids], begun: Sequence[Ids], *, beam_size: int, max_tokens: int, n_outputs: int
 ) -> list[list[int]]:
     """The translations by `program`, which begin with the ids of `begun`."""
     columns = (sources, begun) if any(begun) else (sources,)
-    return in_parts(partial(program.translate, beam_size=beam_size, max_tokens=max_tokens), *columns)
+    translate = partial(program.translate, beam_size=beam_size, max_tokens=max_tokens)
+    return in_parts(translate, *columns, rows=beam_size, n_outputs=n_outputs)
+
+
+def searches(
+    model: Transformer, sources: Sequence[Ids], begun: Sequence[Ids], tokenizers: Tokenizers, beam_size: int
+) -> list[Hypothesis]:
+    """The translations by our model."""
+    ask = partial(search, model, tokenizers=tokenizers, beam_size=beam_size)
+    return in_parts(ask, sources, begun, rows=beam_size, n_outputs=tokenizers.n_outputs)
 
 
 def search(
@@ -319,8 +343,9 @@ def log_probs(
 def of_targets(logits_BTV: Tensor, targets: Sequence[Ids], eos_id: int) -> list[list[float]]:
     """The log-probability of each token of the targets and of their EOS, as Program.log_probs has it."""
     return [
-        log_p_TV[range(len(ids) + 1), [*ids, eos_id]].tolist()
-        for log_p_TV, ids in zip(logits_BTV.log_softmax(-1), targets, strict=True)
+        # Row by row, so that a large vocabulary takes no second tensor as large as the logits.
+        [float(logits_V.log_softmax(-1)[i]) for logits_V, i in zip(logits_TV, [*ids, eos_id], strict=False)]
+        for logits_TV, ids in zip(logits_BTV, targets, strict=True)
     ]
 
 
