@@ -5,10 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 import transformer_cli
 from tests.addons.hub.conftest import UNUSED
 from tests.addons.hub.hub_server import NAME, HubServer, files_of
+from tests.addons.interop import test_import_opennmt
 from tests.addons.interop.test_export import model_file
 from tests.addons.interop.toy_huggingface import opus
 from tests.addons.interop.toy_languages import nllb
@@ -67,6 +69,10 @@ SHARD, PICKLED = "model-00001-of-00002.safetensors", "pytorch_model-00001-of-000
         (["config.json", "model.bin", "shared_vocabulary.json", "source.spm", "README.md"], ""),
         (["model.npz", "decoder.yml", "vocab.yml", "source.spm", "README.md", "train.log"], ""),
         (["checkpoint_last.pt", "checkpoint_best.pt", "dict.en.txt", "dict.de.txt", "bpe.codes"], ""),
+        (["model_step_9000.pt", "model_step_10000.pt", "bpe.model"], "model_step_10000.pt bpe.model"),
+        (["averaged.pt", "averaged.safetensors", "src.spm", "tgt.spm", "README.md"], ""),
+        (["one.pt", "two.pt"], None),
+        (["a_step_1.pt", "b_step_2.pt"], None),
         (["a/config.json", "a/model.safetensors"], None),
     ],
 )
@@ -208,6 +214,25 @@ def test_a_model_of_many_languages_is_downloaded_with_its_tokenizer(hub: HubServ
     model = read_model(locate_model("hf:toy/nllb", "runs"))
     assert set(hub.received()) == set(files) - {"README.md"}
     assert "fra" in model.target_lang
+
+
+def test_a_checkpoint_of_opennmt_is_imported(hub: HubServer, tmp_path: Path, work: Path) -> None:
+    checkpoint = test_import_opennmt.saved(tmp_path)
+    files = {path.name: path.read_bytes() for path in checkpoint.parent.iterdir() if path.is_file()}
+    older = {"model_step_3.pt": b"", "README.md": b"---\nlicense: mit\n---\n"}
+    hub.publish("toy/onmt", {**files, **older})
+    done = run(["translate", "--checkpoint", "hf:toy/onmt", "--input", "text"], work)
+    assert done.code == 0, done.err
+    assert set(hub.received()) == set(files)
+
+
+def test_a_pickle_of_something_else_is_refused_in_one_line(hub: HubServer, tmp_path: Path, work: Path) -> None:
+    torch.save({"model": {"backbone.weight": torch.zeros(3)}}, tmp_path / "best.pt")
+    hub.publish("toy/other", {"best.pt": (tmp_path / "best.pt").read_bytes()})
+    done = run(["translate", "--checkpoint", "hf:toy/other", "--input", "text"], work)
+    assert (done.code, done.out) == (4, b"")
+    assert b"hf:toy/other: none of the formats that tfm reads" in done.err
+    assert not list(hub_folder().glob("*.safetensors"))
 
 
 def test_a_model_file_of_tfm_opens_as_it_is(hub: HubServer, work: Path) -> None:

@@ -169,7 +169,13 @@ def test_only_its_own_format_is_recognised(tmp_path: Path) -> None:
     path = saved(tmp_path)
     assert OpenNMTReader().recognises(path)
     assert not FairseqReader().recognises(path)
+    assert OpenNMTReader().recognises(tmp_path)  # of which it is the only checkpoint
+    (tmp_path / "model_step_10.pt").write_bytes(path.read_bytes())
+    assert read(tmp_path).files == [tmp_path / "model_step_10.pt"]
+    (tmp_path / "other.pt").write_bytes(path.read_bytes())
     assert not OpenNMTReader().recognises(tmp_path)
+    with pytest.raises(CheckpointError, match="not a file. Name the checkpoint of OpenNMT-py itself"):
+        read(tmp_path)
 
 
 def test_weights_may_lie_in_safetensors_beside_it(tmp_path: Path) -> None:

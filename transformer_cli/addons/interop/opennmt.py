@@ -7,6 +7,7 @@ Shapes: B batch, S source, L new target tokens, D width, F feed-forward, V vocab
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from transformer_cli.addons.interop.foreign import Imported, ReadOptions
+from transformer_cli.addons.interop.foreign import Imported, ReadOptions, files_like
 from transformer_cli.addons.interop.parts import part_names, weights_from_parts
 from transformer_cli.addons.interop.reference import ACTIVATIONS, Control, Past, Reference, sinusoids, with_texts
 from transformer_cli.addons.interop.segmenters import SpecialIds, pack, read_segmenter
 from transformer_cli.addons.interop.torch_checkpoint import (
+    SEGMENTERS,
     CheckpointTensors,
     check_options,
     checked_config,
@@ -78,22 +80,32 @@ _NORMS = {
 }
 _ATTENTION = {"self": "self_attn", "cross": "context_attn"}
 _MATRICES = {"q": "linear_query", "k": "linear_keys", "v": "linear_values", "o": "final_linear"}
+_STEP = re.compile(r"(.*)_step_([0-9]{1,12})\.pt")
 _FED = ("sentencepiece", "bpe", "filtertoolong", "clean", "uppercase", "bart", "switchout", "tokendrop", "tokenmask")
 
 
 class OpenNMTReader:
-    """A Reader of one file."""
+    """A Reader. A folder stands for its only .pt file, or for that of the last of its steps."""
 
     options: Sequence[str] = ("segmenter",)
 
     def recognises(self, path: Path) -> bool:
-        return path.is_file() and mentions(path, "vocab", "opt", "decoder_start_token", "transformer_ff")
+        checkpoint = _checkpoint(path)
+        return checkpoint is not None and mentions(checkpoint, "vocab", "opt", "decoder_start_token", "transformer_ff")
+
+    def files_of(self, names: Sequence[str]) -> list[str]:
+        checkpoint = _last_step(files_like(names, "*.pt"))
+        if checkpoint is None:
+            return []
+        return files_like(names, checkpoint, Path(checkpoint).with_suffix(".safetensors").name, *SEGMENTERS)
 
     def read(self, path: Path, options: ReadOptions) -> Imported:
-        if not path.is_file():
+        checkpoint = _checkpoint(path)
+        if checkpoint is None:
             raise CheckpointError(
                 f"{path}: not a file. Name the checkpoint of OpenNMT-py itself, as model_step_10000.pt"
             )
+        path = checkpoint
         found = read_checkpoint(path)
         theirs = _options(path, found)
         languages = checkpoint_languages(
@@ -125,6 +137,21 @@ class OpenNMTReader:
             files=[path, *files, *segmenters],
             notes=_notes(theirs, tokenizers, languages),
         )
+
+
+def _checkpoint(path: Path) -> Path | None:
+    if path.is_file():
+        return path
+    name = _last_step([file.name for file in path.glob("*.pt")]) if path.is_dir() else None
+    return None if name is None else path / name
+
+
+def _last_step(names: Sequence[str]) -> str | None:
+    """The only name, or that of the last step; None where they are of several models, or there is none."""
+    steps = [_STEP.fullmatch(name) for name in names]
+    if len(names) > 1 and len({step and step[1] for step in steps}) == 1 and all(steps):
+        return max(names, key=lambda name: int(name.removesuffix(".pt").rpartition("_")[2]))
+    return names[0] if len(names) == 1 else None
 
 
 def _options(path: Path, checkpoint: Mapping[str, Any]) -> dict[str, Any]:
