@@ -542,8 +542,8 @@ class Original:
                 **place, config=config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
             )
         self.model.eval()
-        self.ours, self.source_lang = text.tokenizers.source, text.source_lang
-        self._open = partial(self.open_tokenizer, library, place, text)
+        self.ours = text.tokenizers.source
+        self._place = library, place, text
         self.start, self.pad, self.eos = (values[f"{name}_token_id"] for name in ("decoder_start", "pad", "eos"))
         self.ends = self.ours.end_ids
         self.suppressed = sorted({self.pad, self.start, text.tokenizers.target.unk_id} - {self.eos})
@@ -559,7 +559,7 @@ class Original:
     def tokenizer(self) -> Any:
         """The tokenizer of the original, opened when it is used: that is after the searches, which take memory, too."""
         with quiet():
-            return self._open()
+            return self.open_tokenizer(*self._place)
 
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
         return library.MarianTokenizer.from_pretrained(**place)

@@ -286,7 +286,6 @@ class OriginalM2M100(Original):
     """The tokenizer is that of NLLB or of M2M-100, and reads each line as one of the language that its tags name."""
 
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
-        self.ours = text.tokenizers.source
         folder = Path(place["pretrained_model_name_or_path"])
         if _has_list(folder):
             return library.M2M100Tokenizer.from_pretrained(**place)
