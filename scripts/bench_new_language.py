@@ -34,11 +34,13 @@ N_DEV, N_TEST = 100, 1000  # lines of each direction
 METRICS = {"BLEU": "BLEU", "chrF": "chrF2"}  # and their names in sacrebleu
 
 LIKE = ["init.like=en"]
+RATE = ["schedule=inverse_sqrt", "schedule.lr=4e-3", "schedule.warmup_steps=50"]  # by default 1e-3 at width 128
 LORA = ["lora.rank=16", "lora.also=[embeddings]"]
 # What a way of fine-tuning has beside init.from and new pieces, and whether old text is mixed in.
 WAYS: dict[str, tuple[list[str], bool]] = {
     "mean": ([], True),
     "like": (LIKE, True),
+    "like, 4 times the rate": ([*LIKE, *RATE], True),
     "like and LoRA": ([*LIKE, *LORA], True),
     "like, no old text": (LIKE, False),
     "like and floor": ([*LIKE, "train.floor={old: -1.0}"], True),

@@ -26,6 +26,7 @@ from transformer_cli.addons.interop.importing import import_model, read
 from transformer_cli.addons.interop.m2m100 import LANGUAGES, nllb_tokens
 from transformer_cli.addons.interop.verify import verify
 from transformer_cli.config.tags import source_tag, target_tag
+from transformer_cli.data.sentencepiece_model import SPACE, PieceKind, read_pieces, with_pieces
 from transformer_cli.models.file import read_model
 
 SCRIPTS = {
@@ -51,13 +52,33 @@ def sentence(chooser: random.Random) -> list[int]:
     return chooser.choices(range(N_CONCEPTS), k=chooser.randint(2, 6))
 
 
+def with_unused(model: bytes, n_pieces: int) -> bytes:
+    """A SentencePiece model with pieces behind its own that are in no text, so that it has as many as that."""
+    own = read_pieces(model)
+    lowest = min(score for _, score, _ in own)
+    words = (f"{SPACE}{chr(0x4E00 + n % 500)}{chr(0x5000 + n // 500)}" for n in range(n_pieces - len(own)))
+    return with_pieces(model, [(word, lowest - n - 1, PieceKind.normal) for n, word in enumerate(words)])
+
+
 class Toy:
-    """A folder of a small model with all that belongs to it."""
+    """A folder of a small model with all that belongs to it; of `n_pieces` pieces, most are in no text.
+
+    It is trained to translate `between` some of its languages, or all.
+    """
 
     def __init__(
-        self, kind: str, folder: Path, *, steps: int, fast: bool = False, sizes: Mapping[str, int] = SMALL
+        self,
+        kind: str,
+        folder: Path,
+        *,
+        steps: int,
+        fast: bool = False,
+        sizes: Mapping[str, int] = SMALL,
+        n_pieces: int = 0,
+        between: Sequence[str] = (),
     ) -> None:
         self.folder, self.codes, self.sizes = folder, CODES[kind], sizes
+        self.trained_codes = between or self.codes
         self.words = {code: words(code, n) for n, code in enumerate(self.codes)}
         model = BytesIO()
         chooser = random.Random(1)
@@ -66,14 +87,15 @@ class Toy:
             sentence_iterator=iter(text), model_writer=model, vocab_size=600, model_type="bpe", minloglevel=3,
             hard_vocab_limit=False, num_threads=1,
         )  # fmt: skip
-        self.pieces = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+        content = with_unused(model.getvalue(), n_pieces)
+        self.pieces = sentencepiece.SentencePieceProcessor(model_proto=content)
         names = [self.pieces.id_to_piece(i) for i in range(3, len(self.pieces))]
         known = [*FIRST, *names]
         every = [f"__{code}__" for code in LANGUAGES["m2m100"].split()] if kind == "m2m100" else [*self.codes, "<mask>"]
         self.ids = {piece: i for i, piece in enumerate([*known, *every])}
         self.languages = {code: self.ids[f"__{code}__" if kind == "m2m100" else code] for code in self.codes}
         folder.mkdir(parents=True)
-        (folder / "sentencepiece.bpe.model").write_bytes(model.getvalue())
+        (folder / "sentencepiece.bpe.model").write_bytes(content)
         settings: dict[str, Any] = {"tokenizer_class": "M2M100Tokenizer", "additional_special_tokens": every}
         if kind == "m2m100":
             (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(known)}), "utf-8")
@@ -102,9 +124,9 @@ class Toy:
             vocab_size=size, d_model=self.sizes["d_model"], scale_embedding=True, dropout=0.0, **sizes
         )
         model = transformers.M2M100ForConditionalGeneration(config)
-        optimizer, chooser = torch.optim.Adam(model.parameters(), lr=3e-3), random.Random(2)
+        optimizer, chooser = torch.optim.Adam(model.parameters(), lr=0.192 / self.sizes["d_model"]), random.Random(2)
         for _ in range(steps):
-            rows = [(*chooser.sample(self.codes, 2), sentence(chooser)) for _ in range(32)]
+            rows = [(*chooser.sample(self.trained_codes, 2), sentence(chooser)) for _ in range(32)]
             source_BS = padded([self.encoded(source, concepts) for source, _, concepts in rows], 1)
             labels_BT = padded([self.encoded(target, concepts) for _, target, concepts in rows], -100)
             given_BT = torch.cat([torch.full((32, 1), 2), labels_BT[:, :-1].masked_fill(labels_BT[:, :-1] < 0, 1)], 1)

@@ -1,10 +1,10 @@
 """Measures a model of many pieces and languages: how it is imported, and what init.keep_languages leaves of it.
 
-python scripts/bench_pruning.py [import] [prune] [--pieces 128000] [--width 256] [--layers 2] [--lines 1000]
+python scripts/bench_pruning.py [import] [prune] [--pieces 40000] [--width 256] [--layers 2] [--lines 1000]
 python scripts/bench_pruning.py import --pieces 256000 --width 1024 --layers 12 --updates 0    # NLLB's 600M
 
 The model is one of bench_nllb.py, with the classes and files of NLLB in transformers, twenty languages, and so many
-pieces, most of which no text has. `import` is `tfm import`, with the comparison that it makes; `prune` translates lines
+pieces, most of which no text has; it is trained for a moment, between three of the languages. `import` is `tfm import`, with the comparison that it makes; `prune` translates lines
 of three languages, fine-tunes the model on these lines for an update at a rate of 1e-9 with init.keep_languages, and
 translates them again. A peak is the resident memory of a process as the system has it, with torch and all that is
 mapped. Everything is in a temporary folder in --out.
@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,17 +22,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import transformers
-from bench_nllb import FIRST, Toy, sentence
+from bench_nllb import CODES, Toy, sentence
 from bench_small_models import TFM, read_lines, write_lines
-from safetensors.torch import save_file
 
 from transformer_cli.config.tags import source_tag, target_tag
-from transformer_cli.data.sentencepiece_model import SPACE, PieceKind, with_pieces
 
 STEPS = ("import", "prune")
-LANGUAGES = 3  # that are kept
+KEPT = CODES["nllb"][::7]  # three languages
 SEARCHES = {"greedy": ["decode=greedy"], "beam 4": ["--beam=4"]}
 
 
@@ -64,33 +60,6 @@ def spent(arguments: Sequence[str | Path]) -> Spent:
     return Spent(int(done.stdout) * 1024 / 1e9, (time.monotonic() - start) / 60)
 
 
-def with_many_pieces(toy: Toy, n_pieces: int, folder: Path) -> None:
-    """Write the model once more, with pieces that no text has behind its own."""
-    own = len(toy.pieces) + 1
-    names = [f"{SPACE}{chr(0x4E00 + number % 500)}{chr(0x5000 + number // 500)}" for number in range(n_pieces - own)]
-    lowest = min(toy.pieces.get_score(number) for number in range(len(toy.pieces)))
-    model = with_pieces(
-        toy.pieces.serialized_model_proto(),
-        [(name, lowest - number - 1, PieceKind.normal) for number, name in enumerate(names)],
-    )
-    folder.mkdir(parents=True)
-    (folder / "sentencepiece.bpe.model").write_bytes(model)
-    behind = [*FIRST, *toy.codes, "<mask>"]
-    ids = {token: toy.ids[token] + (0 if token in FIRST else len(names)) for token in behind}
-    tokens = {str(number): {"content": token, "special": True} for token, number in ids.items()}
-    settings = {"tokenizer_class": "NllbTokenizer", "added_tokens_decoder": tokens}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
-    weights = toy.model.state_dict()
-    rows_VD = weights["model.shared.weight"]
-    drawn_VD = torch.randn(len(names), rows_VD.shape[1], generator=torch.Generator().manual_seed(1)) * rows_VD.std()
-    tied = [name for name, weight in weights.items() if weight.data_ptr() == rows_VD.data_ptr()]
-    weights = {name: weight for name, weight in weights.items() if name not in tied}
-    weights["model.shared.weight"] = torch.cat([rows_VD[:own], drawn_VD, rows_VD[own:]])
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    toy.model.config.vocab_size = len(weights["model.shared.weight"])
-    toy.model.config.save_pretrained(folder)
-
-
 def imported(folder: Path, file: Path, more: Sequence[str]) -> None:
     """Print what an import takes."""
     size = (folder / "model.safetensors").stat().st_size / 1e9
@@ -100,14 +69,14 @@ def imported(folder: Path, file: Path, more: Sequence[str]) -> None:
 
 def pruned(file: Path, toy: Toy, n_lines: int) -> None:
     """Print what translating takes before and after pruning, and how many translations are the same."""
-    place, kept = file.parent, toy.codes[:: len(toy.codes) // LANGUAGES][:LANGUAGES]
+    place = file.parent
     after = place / "runs/pruned/model.safetensors"
-    directions = [(source, target) for source in kept for target in kept if source != target]
+    directions = [(source, target) for source in KEPT for target in KEPT if source != target]
     lines = write_text(place, toy, directions, n_lines)
     files = [str(place / f"{source}-{target}.{one}") for source, target in directions for one in (source, target)]
     tags = json.dumps([f"{source_tag(source)} {target_tag(target)}" for source, target in directions])
-    every = "+".join(kept)
-    train = ["train", f"init.from={file}", f"init.keep_languages=[{','.join(kept)}]", "data=files", "data.clean=[]"]
+    every = "+".join(KEPT)
+    train = ["train", f"init.from={file}", f"init.keep_languages=[{','.join(KEPT)}]", "data=files", "data.clean=[]"]
     train += [f"data.train={json.dumps(files)}", f"data.tags={tags}", f"data.source_lang={every}"]
     train += [f"data.target_lang={every}", "data.holdout=1", "train.max_steps=1", "schedule=constant"]
     train += ["schedule.lr=1e-9", "train.average_last=1", "train.robustness_lines=0", "train.samples=0", "name=pruned"]
@@ -148,10 +117,10 @@ def show(what: str, **figures: float) -> None:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", metavar="STEP", help="import, prune; unset: both")
-    parser.add_argument("--pieces", type=int, default=128_000)
+    parser.add_argument("--pieces", type=int, default=40_000)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--updates", type=int, default=600, help="of the model in transformers, on text of few pieces")
+    parser.add_argument("--updates", type=int, default=400, help="of the model in transformers")
     parser.add_argument("--lines", type=int, default=1000, help="of text that is translated")
     parser.add_argument(
         "--compared", type=int, help="lines of the comparison of the import; unset: as tfm import has it"
@@ -165,17 +134,15 @@ def main(arguments: Sequence[str]) -> None:
     sizes |= {"ffn_dim": 4 * options.width, "d_model": options.width}
     with tempfile.TemporaryDirectory(dir=options.out) as name:
         place = Path(name)
-        toy = Toy("nllb", place / "toy", steps=options.updates, sizes=sizes)
-        with_many_pieces(toy, options.pieces, place / "model")
+        toy = Toy("nllb", place / "model", steps=options.updates, sizes=sizes, n_pieces=options.pieces, between=KEPT)
         del toy.model  # which would be in memory beside what is measured
-        shutil.rmtree(toy.folder)
         file = place / "whole.safetensors"
         more = [] if options.steps != ["prune"] else ["compare=false"]
         if options.compared:
             chooser = random.Random(5)
             write_lines(place / "some", (toy.text(toy.codes[0], sentence(chooser)) for _ in range(options.compared)))
             more.append(f"--lines={place / 'some'}")
-        imported(place / "model", file, more)
+        imported(toy.folder, file, more)
         if options.steps != ["import"]:
             pruned(file, toy, options.lines)
 
