@@ -1,6 +1,6 @@
 """Adds French to a model of English, German and Japanese that is trained here, and scores what it gains and forgets.
 
-python scripts/bench_new_language.py FOLDER [WAY …] [--pairs 5000] [--updates 600] [--out DIR] [key=value …]
+python scripts/bench_new_language.py FOLDER [WAY …] [--pairs 5000] [--updates 500] [--out DIR] [key=value …]
 python scripts/bench_new_language.py table [--out DIR]
 
 FOLDER holds tatoeba_en_de/, small_parallel_enja/ and tatoeba_en_fr/. The base model is trained with recipe=auto for
@@ -104,7 +104,7 @@ def tags(direction: Pair) -> str:
     return "<{}> <2{}>".format(*direction)
 
 
-def key(line: str) -> str:
+    """The letters and digits of a sentence, which are the same in a corpus that is tokenised and in lower case."""
     """What is the same of a sentence in several corpora, one of which is tokenised and in lower case."""
     return "".join(filter(str.isalnum, line.casefold()))
 
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("folder", help="the folder of the corpora, or table")
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"unset: all, which are {'; '.join(ORDER)}")
     parser.add_argument("--pairs", type=int, default=5000)
-    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--updates", type=int, default=500)
     parser.add_argument("--pieces", type=int, default=1000, help="of init.extend_vocab")
     parser.add_argument("--base-minutes", type=float, default=15)
     parser.add_argument("--minutes", type=float, default=5)

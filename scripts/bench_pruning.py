@@ -4,10 +4,10 @@ python scripts/bench_pruning.py [import] [prune] [--pieces 40000] [--width 256] 
 python scripts/bench_pruning.py import --pieces 256000 --width 1024 --layers 12 --updates 0    # NLLB's 600M
 
 The model is one of bench_nllb.py, with the classes and files of NLLB in transformers, twenty languages, and so many
-pieces, most of which no text has; it is trained for a moment, between three of the languages. `import` is `tfm import`, with the comparison that it makes; `prune` translates lines
-of three languages, fine-tunes the model on these lines for an update at a rate of 1e-9 with init.keep_languages, and
-translates them again. A peak is the resident memory of a process as the system has it, with torch and all that is
-mapped. Everything is in a temporary folder in --out.
+pieces, most of which no text has; it is trained for a moment, between three of the languages. `import` is `tfm import`,
+with the comparison that it makes; `prune` translates lines of the three languages, fine-tunes the model on these lines
+for an update at a rate of 1e-9 with init.keep_languages, and translates them again. A peak is the resident memory of a
+process as the system has it, with torch and all that is mapped. Everything is in a temporary folder in --out.
 """
 
 import argparse
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--pieces", type=int, default=40_000)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=2)
-    parser.add_argument("--updates", type=int, default=400, help="of the model in transformers")
+    parser.add_argument("--updates", type=int, default=500, help="of the model in transformers")
     parser.add_argument("--lines", type=int, default=1000, help="of text that is translated")
     parser.add_argument(
         "--compared", type=int, help="lines of the comparison of the import; unset: as tfm import has it"
