@@ -104,8 +104,8 @@ def tags(direction: Pair) -> str:
     return "<{}> <2{}>".format(*direction)
 
 
+def key(line: str) -> str:
     """The letters and digits of a sentence, which are the same in a corpus that is tokenised and in lower case."""
-    """What is the same of a sentence in several corpora, one of which is tokenised and in lower case."""
     return "".join(filter(str.isalnum, line.casefold()))
 
 

@@ -162,7 +162,7 @@ def measure(name: str, toy: Toy, place: Path, n_lines: int) -> None:
         assert nllb_tokens(model.tokenizers.source)["additional_special_tokens"] == toy.codes
     back = place / f"{name}.back"
     back.mkdir()
-    m2m100_writer.write_m2m100(model, back)
+    m2m100_writer.write_m2m100(m2m100_writer.arranged(model), back)
     again = transformers.AutoModelForSeq2SeqLM.from_pretrained(back).state_dict()
     same = sum(torch.equal(weight, again[key]) for key, weight in toy.model.state_dict().items())
     print(f"  exported to transformers again: {same} of {len(again)} tensors are equal bit by bit")
