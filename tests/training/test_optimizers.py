@@ -87,6 +87,23 @@ def test_adafactor_is_algorithm_4_of_its_paper_with_steps_as_large_as_the_rate()
         torch.testing.assert_close(model.weight.detach(), weight)
 
 
+def test_adafactor_steps_do_not_depend_on_the_scale_of_the_gradient() -> None:
+    """Also for the gradients of a large model, whose squares are smaller than the precision of float32."""
+    moved = []
+    for scale in (1.0, 2.0**-20):
+        model, draw = nn.Linear(16, 8), torch.Generator().manual_seed(1)
+        optimizer = build_optimizer(model, OptimizerConfig(name="adafactor"))
+        for n in range(6):
+            for one in model.parameters():
+                one.grad = torch.randn(one.shape, generator=draw) * scale * (1 if n < 5 else 0.125)
+            before = model.weight.detach().clone()
+            set_lr(optimizer, 2.0**-6)
+            optimizer.step()
+        moved.append(model.weight.detach() - before)
+    torch.testing.assert_close(moved[1], moved[0], rtol=1e-3, atol=1e-6)
+    assert moved[0].square().mean().sqrt() < 0.25 * 2.0**-6  # an eighth of the gradient, less than a whole step
+
+
 def test_adafactor_holds_a_row_and_a_column_for_each_matrix() -> None:
     model = nn.Linear(300, 200)
     optimizer = build_optimizer(model, OptimizerConfig(name="adafactor"))

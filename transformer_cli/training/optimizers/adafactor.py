@@ -10,7 +10,8 @@ from torch.optim import Optimizer
 from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind, decay_groups
 
-_ABSOLUTE = 1.0  # more than the root mean square of any weights: the rate is not multiplied by theirs
+_LEAST_GRADIENT = 1e-16  # a mean square, whose own square float32 has; torch's default, 1e-7, is that of many models
+_ABSOLUTE = 1.0  # more than the root mean square of most weights: the rate is not multiplied by theirs
 
 
 def adafactor(model: nn.Module, config: OptimizerConfig) -> Optimizer:
@@ -19,7 +20,7 @@ def adafactor(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     Its moment has no fixed decay rate: `betas` and `eps` have no say.
     """
     groups = decay_groups(list(model.parameters()), config)
-    return torch.optim.Adafactor(groups, eps=(None, _ABSOLUTE))
+    return torch.optim.Adafactor(groups, eps=(_LEAST_GRADIENT, _ABSOLUTE))
 
 
 OPTIMIZERS.register("adafactor")(OptimizerKind(adafactor, needs_whole_model=True))
