@@ -106,6 +106,7 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
     """Train as the rank that the environment names, and return the outcome."""
     rank, seen = int(os.environ["RANK"]), []
     reduced: list[bool] = []  # after each pass, whether every gradient, or its part, is there
+    has_buckets = False  # whether memory for whole gradients is taken
     update, forward_backward = Trainer.train_step, Trainer.forward_backward
 
     def updating(self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -113,9 +114,11 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
         return update(self, *args, **kwargs)
 
     def noting(self: Trainer, batch: Batch, **kwargs: Any) -> Any:
+        nonlocal has_buckets
         seen.append([target for _, target in batch.pairs()])
         sums = forward_backward(self, batch, **kwargs)
         reduced.append(all(parameter.grad is not None for parameter in self.model.parameters()))
+        has_buckets = "gradients" in vars(self)
         return sums
 
     Trainer.train_step = updating  # type: ignore[method-assign]
@@ -126,7 +129,7 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
             join_ranks(request, device_type="cpu", timeout_s=settings.train.rank_timeout) as ranks,
         ):
             work(folder, settings, ranks)
-        return {"code": 0, "seen": seen, "reduced": all(reduced)}
+        return {"code": 0, "seen": seen, "reduced": all(reduced), "has_buckets": has_buckets}
     except TfmError as error:
         is_reporting = rank == 0 if error.is_reporting is None else error.is_reporting
         return {"code": error.exit_code, "error": str(error), "is_reporting": is_reporting, "seen": seen}

@@ -61,6 +61,7 @@ def test_no_rank_holds_whole_gradients_until_the_last_pass(outcome: dict[str, An
     """Each pass leaves the rank's part, where torch would otherwise keep the whole gradient aside."""
     ranks = outcome["sharded, activation_checkpointing=False"]["ranks"]
     assert [rank["reduced"] for rank in ranks] == [True, True]
+    assert [rank["has_buckets"] for rank in ranks] == [False, False]  # nor an evaluation, which drops the last one
 
 
 @pytest.mark.slow

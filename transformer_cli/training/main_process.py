@@ -605,7 +605,7 @@ def _evaluation_memory(run: TrainingState) -> Iterator[None]:
     A search has matrices of its own (inference/prepack.py), and keeps no activations for a gradient: what one phase has
     freed is of no use to the other.
     """
-    run.trainer.gradients.clear()  # of the last update
+    run.trainer.optimizer.zero_grad(set_to_none=True)  # of the last update
     release_cpu_memory()
     try:
         yield
