@@ -174,7 +174,7 @@ def test_only_its_own_format_is_recognised(tmp_path: Path) -> None:
     assert read(tmp_path).files == [tmp_path / "model_step_10.pt"]
     (tmp_path / "other.pt").write_bytes(path.read_bytes())
     assert not OpenNMTReader().recognises(tmp_path)
-    with pytest.raises(CheckpointError, match="not a file. Name the checkpoint of OpenNMT-py itself"):
+    with pytest.raises(CheckpointError, match=r"not a file. Name the checkpoint of OpenNMT-py itself"):
         read(tmp_path)
 
 
