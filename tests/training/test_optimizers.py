@@ -88,7 +88,7 @@ def test_adafactor_is_algorithm_4_of_its_paper_with_steps_as_large_as_the_rate()
 
 
 def test_adafactor_steps_do_not_depend_on_the_scale_of_the_gradient() -> None:
-    """Also for the gradients of a large model, whose squares are smaller than the precision of float32."""
+    """The gradients of a large model have squares below the precision of float32."""
     moved = []
     for scale in (1.0, 2.0**-20):
         model, draw = nn.Linear(16, 8), torch.Generator().manual_seed(1)
