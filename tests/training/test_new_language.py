@@ -27,6 +27,7 @@ from transformer_cli.data.extend_vocabulary import tag_like, with_languages
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.sentencepiece_model import read_pieces
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model, write_model
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.initialisation import Initial, initial_weights
@@ -146,7 +147,11 @@ def test_an_old_dev_set_of_languages_that_are_left_out_is_not_scored(
         (["init.extend_languages=[zz]", "init.like=qq"], "init.like qq: not a language of the model"),
         (["init.extend_languages=[zz]", "init.keep_languages=[xx,zz]"], "the corpus has tags of yy, too. Add it"),
         (["init.extend_languages=[zz]", "init.keep_languages=[xx,yy,zz,ww]"], "ww: not a language of the model"),
-        ([], "data.tags: <2zz> asks for no language of the model"),
+        (["init.extend_languages=[zz,zz]"], "zz is a language of the model already. Leave it out"),
+        (["init.extend_languages=['z z']"], "init.extend_languages: 'z z' is not a language code"),
+        (["init.extend_languages=['>>zz<<']"], "init.extend_languages: '>>zz<<' is not a language code"),
+        (["init.extend_languages=[zz,ww]", "init.keep_languages=[xx,yy,zz]"], "init.extend_languages adds ww, too"),
+        ([], "data.tags: <2zz> asks for no language of the model. Correct it, or add"),
     ],
 )
 def test_what_the_model_or_the_corpus_does_not_have_is_refused(
@@ -155,6 +160,17 @@ def test_what_the_model_or_the_corpus_does_not_have_is_refused(
     assert main(words(*more)) == 2
     assert says in capsys.readouterr().err.splitlines()[-1]
     assert not (place / "runs/new/checkpoints").exists()
+
+
+def test_a_language_is_not_added_under_another_code_of_its_own() -> None:
+    languages = ["eng_Latn", "kas_Arab", "kas_Deva"]
+    assert TOKENIZER.packed is not None
+    packed = replace(TOKENIZER.packed, pieces=[*TOKENIZER.packed.pieces, *languages], languages=languages)
+    tokenizer = Tokenizer(packed.to_bytes())
+    for code, meant in (("en", "eng_Latn"), ("ENG", "eng_Latn"), ("eng-latn", "eng_Latn"), ("kas", "kas_Arab and kas")):
+        with pytest.raises(ConfigError, match=rf"{code} is a language of the model already, as {meant}"):
+            with_languages(tokenizer, [code])
+    assert "eng_Shaw" in with_languages(tokenizer, ["eng_Shaw", "tyv_Cyrl"]).languages
 
 
 # ---- The page

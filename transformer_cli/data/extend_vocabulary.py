@@ -7,6 +7,7 @@ of the two that it is made of. Characters that the vocabulary lacks become piece
 piece is within a word, of one script, and not longer than 16 characters.
 """
 
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,8 @@ from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is
 from transformer_cli.data.sentencepiece_model import SPACE, ModelKind, PieceKind, model_kind, read_pieces, with_pieces
 from transformer_cli.data.subword_nmt import merged
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.errors import ConfigError
+from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.languages import codes_meant
 
 _LONGEST = 16  # characters of a piece
 COVERAGE = 0.9995  # of the characters of the new text, by those that are or become pieces
@@ -325,6 +327,9 @@ def parts_of_new(old: Tokenizer, new: Tokenizer, like: str | None = None) -> lis
 # Languages
 
 
+_IS_CODE = re.compile(r"[A-Za-z0-9]+([-_][A-Za-z0-9]+)*")
+
+
 def tag_like(tag: str, like: str, known: Iterable[str]) -> str | None:
     """The tag of `known` that names the language `like` as `tag` names another: <2de> for <2nl>, and not <de>."""
     found = ""
@@ -344,14 +349,35 @@ def with_languages(tokenizer: Tokenizer, codes: Sequence[str]) -> Tokenizer:
             f"init.extend_languages=[{','.join(codes)}]: of this model no languages are tokens. Leave it out: tags of"
             " data.tags are added as they are"
         )
-    for code in codes:
-        if code in tokenizer.languages:
-            raise ConfigError(f"init.extend_languages: {code} is a language of the model already. Leave it out")
+    for n, code in enumerate(codes):
+        _check_new_language(code, [*tokenizer.languages, *codes[:n]])
     form = packed.languages[0].replace(packed.languages[0].strip("_"), "{}")  # of M2M-100 __{}__
     new = [form.format(code) for code in codes]
     if taken := [piece for piece in new if piece in packed.ids]:
         raise ConfigError(f"init.extend_languages: {taken[0]} is a piece of text in the model. Choose another code")
     return Tokenizer(replace(packed, pieces=[*packed.pieces, *new], languages=[*packed.languages, *new]).to_bytes())
+
+
+def _check_new_language(code: str, known: Sequence[str]) -> None:
+    """Raise ConfigError for what is no code, as `--to` and tags have it, or one of the languages that are `known`."""
+    if not _IS_CODE.fullmatch(code):
+        raise ConfigError(
+            f"init.extend_languages: {quoted(code)} is not a language code. Give one of letters, digits, - and _, as"
+            " tyv_Cyrl"
+        )
+    if code in known:
+        raise ConfigError(f"init.extend_languages: {code} is a language of the model already. Leave it out")
+    spelled = [one for one in known if _spelling(one) == _spelling(code)]
+    is_bare = _spelling(code).isalpha()  # one with a script or country is another language than one without
+    if meant := spelled or (codes_meant(code, known) if is_bare else []):
+        raise ConfigError(
+            f"init.extend_languages: {code} is a language of the model already, as {' and '.join(meant)}. Leave it out,"
+            " or give a code with another script or country"
+        )
+
+
+def _spelling(code: str) -> str:
+    return code.casefold().replace("-", "_")
 
 
 # Both languages
@@ -402,7 +428,7 @@ def _required(tokenizer: Tokenizer, lines: Sequence[str], n_pieces: int) -> list
     if len(found) < n_pieces:
         raise ConfigError(
             f"init.extend_vocab={n_pieces}: more new pieces than the training text has, which are {len(found)}."
-            f" Set init.extend_vocab={len(found)} or less"
+            f" {f'Set init.extend_vocab={len(found)} or less' if found else 'Leave it out'}"
         )
     return found
 

@@ -213,6 +213,9 @@ def _pruned(config: TrainConfig, start: Initial, tokenizers: Tokenizers) -> Toke
     if other := [code for code in _asked_languages(config, tokenizers) if code not in kept]:
         given = ",".join(config.init.keep_languages)
         raise ConfigError(f"init.keep_languages=[{given}]: the corpus has tags of {other[0]}, too. Add it")
+    if left_out := [code for code in config.init.extend_languages if code in known and code not in kept]:
+        given = ",".join(config.init.keep_languages)
+        raise ConfigError(f"init.keep_languages=[{given}]: init.extend_languages adds {left_out[0]}, too. Add it")
     fetch(config.data, progress=True)
     with TemporaryDirectory() as spool:
         splits = load_splits(config.data, Path(spool))
@@ -256,8 +259,9 @@ def _with_new_pieces(config: TrainConfig, tokenizers: Tokenizers, left_out: Sequ
     for tag in data.all_tags:
         if languages and tag not in tokenizers.source.tags and tag.startswith("<2"):
             code = tag.strip("<2>")
+            near = did_you_mean(code, languages) or "."
             raise ConfigError(
-                f"data.tags: {tag} asks for no language of the model{did_you_mean(code, languages)}. Correct it, or add"
+                f"data.tags: {tag} asks for no language of the model{near} Correct it, or add"
                 f" the language by init.extend_languages=[{code}]"
             )
     known = {*tokenizers.source.tags, *tokenizers.source.pieces(range(len(tokenizers.source)))}
