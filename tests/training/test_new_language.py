@@ -173,6 +173,13 @@ def test_a_language_is_not_added_under_another_code_of_its_own() -> None:
     assert "eng_Shaw" in with_languages(tokenizer, ["eng_Shaw", "tyv_Cyrl"]).languages
 
 
+def test_doctor_does_not_miss_tags_of_languages_in_the_text(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", *words("init.extend_languages=[zz]")[1:]])
+    report = capsys.readouterr().out
+    assert "all come back from their tokens" in report
+    assert "come back changed" not in report
+
+
 # ---- The page
 
 
