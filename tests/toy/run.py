@@ -3,7 +3,8 @@
 import hashlib
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -133,8 +134,9 @@ def run(
     return train(settings or config(), corpus or prepared(), folder, device=CPU, ranks=ranks)
 
 
-def run_until(step: int, folder: Path, settings: TrainConfig | None = None, corpus: Prepared | None = None) -> None:
-    """A run that is interrupted as it begins update `step`."""
+@contextmanager
+def dying_at(step: int) -> Iterator[None]:
+    """The run in the block is interrupted as it begins update `step`."""
     update = Trainer.train_step
 
     def dying(self: Trainer, *args: Any, **kwargs: Any) -> Any:
@@ -145,7 +147,13 @@ def run_until(step: int, folder: Path, settings: TrainConfig | None = None, corp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "train_step", dying)
         with pytest.raises(Died):
-            run(folder, settings, corpus=corpus)
+            yield
+
+
+def run_until(step: int, folder: Path, settings: TrainConfig | None = None, corpus: Prepared | None = None) -> None:
+    """A run that is interrupted as it begins update `step`."""
+    with dying_at(step):
+        run(folder, settings, corpus=corpus)
 
 
 def assert_resumes(

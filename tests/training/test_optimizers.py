@@ -17,7 +17,7 @@ from tests.training.test_diverging import break_loss, states
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.config.model import Activation, Tying
 from transformer_cli.config.train import OptimizerConfig
-from transformer_cli.errors import CheckpointError
+from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.attention import CrossAttention, SelfAttention
 from transformer_cli.models.layers import FeedForward
 from transformer_cli.training.optimizers import (
@@ -102,6 +102,12 @@ def test_adafactor_steps_do_not_depend_on_the_scale_of_the_gradient() -> None:
         moved.append(model.weight.detach() - before)
     torch.testing.assert_close(moved[1], moved[0], rtol=1e-3, atol=1e-6)
     assert moved[0].square().mean().sqrt() < 0.25 * 2.0**-6  # an eighth of the gradient, less than a whole step
+
+
+@each("setting, shown", [({"betas": (0.9, 0.999)}, r"betas=\[0\.9, 0\.999\]"), ({"eps": 1e-8}, "eps=1e-08")])
+def test_adafactor_refuses_the_settings_of_adam(setting: dict[str, Any], shown: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^optimizer\.{shown}: optimizer=adafactor has none\. Leave it out$"):
+        build_optimizer(toy(), OptimizerConfig(name="adafactor", **setting))
 
 
 def test_adafactor_holds_a_row_and_a_column_for_each_matrix() -> None:

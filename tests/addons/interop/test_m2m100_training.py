@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,13 +10,12 @@ import torch
 from tests.addons.interop.test_m2m100_extended import new_sentences
 from tests.addons.interop.toy_languages import nllb
 from tests.support.contract import run
-from tests.toy.run import Died, assert_same_run
+from tests.toy.run import assert_same_run, dying_at
 from tests.toy.translator import sentences
 from transformer_cli.addons.interop import verify
 from transformer_cli.addons.interop.importing import import_model, read
 from transformer_cli.cli import main
 from transformer_cli.models.file import read_model
-from transformer_cli.training.trainer import Trainer
 
 FULL = ["init.extend_languages=[tyv_Cyrl]", "init.like=kas_Arab", "init.extend_vocab=20"]
 PRUNED = ["init.keep_languages=[eng_Latn,fra_Latn,tyv_Cyrl]"]
@@ -62,20 +60,6 @@ def words(*more: str, third: str) -> list[str]:
     ]
 
 
-def stopped_before(step: int, given: list[str]) -> None:
-    update = Trainer.train_step
-
-    def dying(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        if kwargs["step"] == step:
-            raise Died
-        return update(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "train_step", dying)
-        with pytest.raises(Died):
-            main(given)
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -94,7 +78,8 @@ def test_a_stopped_run_is_the_same_run_and_its_export_says_the_same(more: list[s
     given = words(*more, third=third)
     assert main(given) == 0
     (place / "runs").rename(place / "whole")
-    stopped_before(4, given)
+    with dying_at(4):
+        main(given)
     assert not (place / "runs/x/model.safetensors").exists()
     assert main(given) == 0
     assert_same_run(place / "runs/x", place / "whole/x")

@@ -18,7 +18,7 @@ from tests.support.contract import refused
 from tests.support.contract import run as tfm
 from tests.support.each import each
 from tests.support.forked import Ran
-from tests.toy.run import Died, metrics
+from tests.toy.run import dying_at, metrics
 from tests.toy.run import model_file as translator_file
 from tests.toy.run import packed as packed_file
 from tests.toy.translator import sentences
@@ -27,7 +27,6 @@ from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.models.file import read_model
 from transformer_cli.models.layouts import PackedLayout
-from transformer_cli.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 V = 20
@@ -172,17 +171,8 @@ def test_the_shipped_model_is_the_best_on_dev_nll(trained: Path) -> None:
 
 
 def test_a_resumed_run_is_the_run_that_was_never_stopped(trained: Path, tmp_path: Path) -> None:
-    update = Trainer.train_step
-
-    def dying(self: Trainer, *args: Any, **kwargs: Any) -> Any:
-        if kwargs["step"] == 8:
-            raise Died
-        return update(self, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "train_step", dying)
-        with pytest.raises(Died):
-            run(tmp_path)
+    with dying_at(8):
+        run(tmp_path)
     run(tmp_path)
     assert metrics(tmp_path) == metrics(trained)
     assert (tmp_path / "model.safetensors").read_bytes() == (trained / "model.safetensors").read_bytes()

@@ -8,6 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from transformer_cli.config.train import OptimizerConfig
+from transformer_cli.errors import ConfigError
 from transformer_cli.training.optimizers.registry import OPTIMIZERS, OptimizerKind, decay_groups
 
 _LEAST_GRADIENT = 1e-16  # a mean square, whose own square float32 has; torch's default, 1e-7, is that of many models
@@ -17,8 +18,12 @@ _ABSOLUTE = 1.0  # more than the root mean square of most weights: the rate is n
 def adafactor(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     """A step is at most as large as the rate, in the root mean square, so that rates are those of Adam.
 
-    Its moment has no fixed decay rate: `betas` and `eps` have no say.
+    Raises ConfigError for `betas` and `eps`, which are Adam's: its moment has no fixed decay rate.
     """
+    for name in ("betas", "eps"):
+        if (value := getattr(config, name)) != getattr(OptimizerConfig(), name):
+            shown = list(value) if isinstance(value, tuple) else value
+            raise ConfigError(f"optimizer.{name}={shown}: optimizer=adafactor has none. Leave it out")
     groups = decay_groups(list(model.parameters()), config)
     return torch.optim.Adafactor(groups, eps=(_LEAST_GRADIENT, _ABSOLUTE))
 
