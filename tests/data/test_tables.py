@@ -75,6 +75,13 @@ def test_what_a_spreadsheet_writes_is_read_as_it_was(tmp_path: Path) -> None:
     assert pairs_of(config(tmp_path, rows)) == sentences
 
 
+@pytest.mark.parametrize("header", ["", "en\tnote\tde\n"])
+def test_a_tab_in_a_column_that_is_not_taken_moves_no_other(tmp_path: Path, header: str) -> None:
+    rows = [(f"{n} cats", f"first{chr(9)}second" if n % 3 else "plain", f"{n} Katzen") for n in range(40)]
+    data = config(tmp_path, header + written(rows, csv.QUOTE_MINIMAL), columns=["en", "de"] if header else [0, 2])
+    assert pairs_of(data) == [(source, target) for source, _, target in rows]
+
+
 PLAIN = [
     'He said "yes".\tEr sagte "ja".\n"Well", he began.\t"Nun", begann er.\n' * 20,
     '"Yes, sir."\t"Jawohl, Herr."\nNo, not I.\tNein, nicht ich.\nGo!\tGeh!\n' * 20,

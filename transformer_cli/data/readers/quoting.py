@@ -36,13 +36,20 @@ def unquoted(lines: Lines) -> Iterator[tuple[int, str]]:
 
 
 def is_quoted(lines: Lines, columns: Sequence[int]) -> bool:
-    """Whether a table has its fields in quotes: all of these `columns`, or just those that have to be."""
+    """Whether a table has its fields in quotes: all of these `columns`, or just those that have to be.
+
+    A field of any column that has a tab decides it, too, where all rows are equally long by their quotes alone.
+    """
     if not any('"' in line for line in lines.each()):
         return False
     n_marked = n_sound = 0  # rows with quotes, and those of them whose quotes fit
     n_bare = n_bare_commas = n_in_quotes = n_special = n_commas = 0  # fields, by what is in them
+    widths, has_tabs = set[int](), False  # of the rows, and whether a field has one
     for index, row in _rows(lines):
         fields = _fields(row)
+        if row.strip():
+            widths.add(len(fields or ()))
+        has_tabs |= fields is not None and row.count("\t") >= len(fields)
         if '"' in row:
             n_marked, n_sound = n_marked + 1, n_sound + (fields is not None)
         elif index == 0:
@@ -56,6 +63,8 @@ def is_quoted(lines: Lines, columns: Sequence[int]) -> bool:
                 n_commas += is_special or "," in field
             elif field:
                 n_bare, n_bare_commas = n_bare + 1, n_bare_commas + ("," in field)
+    if has_tabs and len(widths) == 1 and max(widths) > 1:
+        return True
     as_csv = n_in_quotes >= _MOST * (n_in_quotes + n_bare) or n_special >= _MOST * n_in_quotes
     as_spreadsheet = n_commas >= max(_MANY, _MOST * n_in_quotes) and not n_bare_commas
     return bool(n_in_quotes and n_sound >= _MOST * n_marked and (as_csv or as_spreadsheet))
