@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.support.rehearsal import META, rehearse
 from tests.toy.run import MODEL
-from transformer_cli.config.model import ModelConfig, Pooling, Positions
+from transformer_cli.config.model import Autoregression, ModelConfig, Pooling, Positions
 from transformer_cli.data.batching import Batch, Run
 from transformer_cli.data.length_buckets import MOST_BUCKETS
 from transformer_cli.models.build import build_model
@@ -25,6 +25,7 @@ MODELS = {
     "uneven heads": replace(DEEP, d_k=4, d_v=6),
     "rotary": replace(DEEP, positions=Positions.rotary),
     "window": replace(DEEP, attention_window=4, d_embedding=6),
+    "SSRU": replace(DEEP, decoder=Autoregression.ssru),
     "language model": replace(DEEP, name="decoder"),
     "classifier, mean": replace(DEEP, name="classifier", pooling=Pooling.mean),
     "classifier, first": replace(DEEP, name="classifier", pooling=Pooling.first),

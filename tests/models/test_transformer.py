@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.support.each import each
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.attention_kernels import attention_weights
@@ -40,6 +40,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "window": {"attention_window": 2},
     "narrow embeddings": {"d_embedding": 6},
     "narrow, own output": {"d_embedding": 6, "tie_embeddings": Tying.source_target},
+    "SSRU": {"decoder": Autoregression.ssru},
+    "SSRU pre-LN": {"decoder": Autoregression.ssru, "norm": Norm.pre, "bias": False},
 }
 every_variant = pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS.keys())
 
@@ -207,12 +209,14 @@ def test_the_weights_shown_are_the_weights_used(changes: dict[str, Any], monkeyp
 
     monkeypatch.setattr(F, "scaled_dot_product_attention", written_out)
     torch.testing.assert_close(model(source_BS, target_BT), logits_BTV, rtol=0, atol=1e-12)
+    is_recurrent = changes.get("decoder") is Autoregression.ssru  # which has no weights to show
     assert {name: [tuple(weights.shape) for weights in layers] for name, layers in shown.items()} == {
         "encoder": [(2, 4, 5, 5)] * 2,
-        "decoder": [(2, 4, 4, 4)] * 3,
+        "decoder": [] if is_recurrent else [(2, 4, 4, 4)] * 3,
         "cross": [(2, 4, 4, 5)] * 3,
     }
-    in_turn = shown["encoder"] + [w for pair in zip(shown["decoder"], shown["cross"], strict=True) for w in pair]
+    of_decoder = [shown["cross"]] if is_recurrent else [shown["decoder"], shown["cross"]]
+    in_turn = shown["encoder"] + [w for layer in zip(*of_decoder, strict=True) for w in layer]
     for weights_BHTS, used_BHTS in zip(in_turn, used, strict=True):
         torch.testing.assert_close(weights_BHTS, used_BHTS, rtol=0, atol=1e-12)
         torch.testing.assert_close(weights_BHTS.sum(-1), torch.ones_like(weights_BHTS.sum(-1)))
@@ -273,6 +277,7 @@ COUNTS: dict[str, tuple[dict[str, Any], int]] = {
     "three matrices": ({"tie_embeddings": Tying.none}, 2 * 20 * 16),
     "unscaled": ({"scale_embeddings": False}, 0),
     "window": ({"attention_window": 2}, 0),
+    "SSRU": ({"decoder": Autoregression.ssru}, -3 * (4 * 16 * 17 - 16 * 16 - 16 * 17)),
     "own output": ({"tie_embeddings": Tying.source_target}, 20 * 16),
     "narrow": ({"d_embedding": 6}, -20 * 10 + 2 * 6 * 16),  # of the one matrix, in and out
     "narrow, two matrices": ({"d_embedding": 6, "tie_embeddings": Tying.decoder}, -20 * 16 + 2 * 20 * 6 + 3 * 6 * 16),

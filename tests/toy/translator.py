@@ -9,7 +9,7 @@ import torch
 from tests.toy import models
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
 from transformer_cli.decoding.search import Search
@@ -34,6 +34,7 @@ VARIANTS = {  # every kind of norm, position, tying and activation at least once
     "learned": ModelConfig(**SIZES, norm=Norm.pre, positions=Positions.learned, activation=Activation.gelu, bias=False),
     "modern": ModelConfig(**SIZES, **_MODERN, norm=Norm.pre, tie_embeddings=Tying.none, bias=False),
     "odd": ModelConfig(**_ODD, d_k=8, d_v=16, activation=Activation.silu),
+    "SSRU": ModelConfig(**SIZES, decoder=Autoregression.ssru),
 }
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.conftest import slow
 from tests.support.compiling import graph_breaks_and_recompilations
 from tests.toy.run import CPU, MODEL, config, prepared, tokenizers
-from transformer_cli.config.model import Positions
+from transformer_cli.config.model import Autoregression, Positions
 from transformer_cli.config.train import Compile, Precision, Sharding
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import EncodedCorpus
@@ -89,6 +89,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> None:
         {},
         {"positions": Positions.learned, "max_positions": 262},
         {"positions": Positions.rotary, "n_decoder_layers": 2, "n_encoder_layers": 2},
+        {"decoder": Autoregression.ssru, "n_decoder_layers": 2},
     ],
 )
 def test_padding_a_batch_changes_neither_loss_nor_gradient(

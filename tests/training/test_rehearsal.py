@@ -31,7 +31,16 @@ from tests.toy.translator import (
 )
 from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Pooling, Positions, Tying
+from transformer_cli.config.model import (
+    Activation,
+    Autoregression,
+    ModelConfig,
+    Norm,
+    NormKind,
+    Pooling,
+    Positions,
+    Tying,
+)
 from transformer_cli.config.train import OptimizerConfig, Precision, TrainConfig
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
@@ -157,6 +166,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "clipping, moving average": {"clip_norm": 1.0, "ema": 0.9},
     "AdamW": {"optimizer": "adamw"},
     "Muon": {"optimizer": "muon", "clip_norm": 1.0},
+    "SSRU": {"decoder": Autoregression.ssru},
     "language model": {"task": "language_model"},
     "language model, rotary, bf16": {
         "task": "language_model",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.conftest import slow
 from tests.support.compiling import Compilations, graph_breaks_and_recompilations
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.models.transformer import Decoder, Encoder
 
@@ -94,6 +94,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "without dropout": {"dropout": 0.0},
     "two widths": {"d_k": 12, "d_v": 8},
     "window": {"attention_window": 3},
+    "SSRU": {"decoder": Autoregression.ssru},
 }
 EACH_VARIANT = pytest.mark.parametrize("name", ["paper", slow("modern"), *map(slow, list(VARIANTS)[2:])])
 TOKENS = (12, 16)  # the sizes that batches are padded to

@@ -45,6 +45,13 @@ class DecoderStart(Enum):
     zero = "zero"  # a vector of zeros, as in Marian
 
 
+class Autoregression(Enum):
+    """How a decoder layer reads the target so far."""
+
+    self_attention = "self_attention"
+    ssru = "ssru"  # simpler simple recurrent unit (Kim et al. 2019)
+
+
 class Pooling(Enum):
     first = "first"  # the state of the first token, which is BOS
     mean = "mean"  # of all tokens
@@ -155,6 +162,12 @@ class ModelConfig:
     decoder_start: DecoderStart = key(
         DecoderStart.bos, "First input of the decoder: the embedding of BOS, or zeros, as in Marian.", part="decoder"
     )
+    decoder: Autoregression = key(
+        Autoregression.self_attention,
+        "How the decoder reads the target so far: by self-attention, or by the simpler simple recurrent unit (ssru, Kim"
+        " et al. 2019), whose state does not grow.",
+        part="decoder",
+    )
     pooling: Pooling = key(
         Pooling.first,
         "Encoder states that the output layer reads: the first token's, or the mean of all, of a text (classifier) or a"
@@ -193,6 +206,9 @@ class ModelConfig:
         ):
             if is_set and not self._labels_lines:
                 raise ConfigError(f"model.{setting}: only of a classifier. Leave it out")
+        tasks = [task for task in all_tasks() if task.model == self.name]
+        if self.decoder is Autoregression.ssru and tasks and not any(task.translates for task in tasks):
+            raise ConfigError(f"model.decoder={self.decoder.name}: only of a translator. Leave it out")
         if self.convolution is not None and self.convolution % 2 == 0:
             raise ConfigError(
                 f"model.convolution={self.convolution}: even, and it reads as many tokens on either side of one."

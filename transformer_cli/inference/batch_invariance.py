@@ -49,8 +49,8 @@ def check_batch_invariance(model: AnyModel, device: torch.device) -> None:
             " decode.batch_invariant out"
         )
     for member in model.members if isinstance(model, Ensemble) else [model]:
-        attention = member.decoder.layers[0].self_attention
-        for key, width in zip(("d_k", "d_v"), attention.widths[1:], strict=True):
+        attention = member.decoder.layers[0].cross_attention  # of the same heads as self-attention
+        for key, width in zip(("d_k", "d_v"), attention.widths, strict=True):
             if width % _ALIGNED:
                 raise ConfigError(
                     f"decode.batch_invariant=true: not proved for a model whose model.n_heads × model.{key} is {width},"

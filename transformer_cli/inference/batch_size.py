@@ -11,6 +11,7 @@ import torch
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.inference.cuda_graphs import rounded_up
+from transformer_cli.models.attention import SelfAttention
 from transformer_cli.models.ensemble import AnyModel, Ensemble
 from transformer_cli.models.memory import free_memory
 from transformer_cli.models.transformer import Transformer
@@ -85,8 +86,9 @@ def bytes_per_sentence(model: AnyModel, *, n_source: int, n_target: int, n_beams
     for member in model.members if isinstance(model, Ensemble) else [model]:
         item = next(member.parameters()).element_size()
         layer, n_layers = member.decoder.layers[0], len(member.decoder.layers)
-        own, cross = sum(layer.self_attention.widths[1:]), sum(layer.cross_attention.widths)
-        n_vocab, d_model = len(member.output_embedding.weight), layer.self_attention.to_out.out_features
+        attention, cross = layer.self_attention, sum(layer.cross_attention.widths)
+        own = sum(attention.widths[1:]) if isinstance(attention, SelfAttention) else 0  # a state does not grow
+        n_vocab, d_model = len(member.output_embedding.weight), layer.cross_attention.to_out.out_features
         target = n_target * n_beams * (n_layers * own + n_beams)
         source = n_source * (2 * n_layers * cross + widest(member) + _ACTIVATIONS * d_model)
         total += item * (target + source) + 4 * n_vocab * n_beams

@@ -38,6 +38,7 @@ class TransformerDecoder:
             max_length=max_length,
             keeps_attention=keeps_attention,
             window=self.model.decoder.attention_window,
+            state_width=self.model.decoder.state_width,
         )
 
     @torch.no_grad()
@@ -63,6 +64,7 @@ class TransformerDecoder:
             max_length=max_length,
             keeps_attention=keeps_attention,
             window=self.model.decoder.attention_window,
+            state_width=self.model.decoder.state_width,
         )
 
     @torch.no_grad()

@@ -1,12 +1,12 @@
 """Key-value caches of incremental decoding.
 
 Shapes: B sentences, N beams of each, R = B × N rows (row b·N + n is beam n of sentence b), G beam groups of F rows
-each, M = F × target positions, S source, H heads, E head width.
+each, M = F × target positions, S source, H heads, E head width, D width.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from transformer_cli.models.ensemble import mean
 from transformer_cli.models.layouts import PaddedLayout, SequenceLayout
+from transformer_cli.models.ssru import state_dtype
 
 MAX_BEAM_GROUP = 16  # rows; each attends to the keys of all of them, so that work grows with its square
 
@@ -55,7 +56,7 @@ class KVCache:
         cls, like: Sequence[tuple[Tensor, Tensor]], n_sentences: int, *, beam_size: int, max_length: int, **more: Any
     ) -> Self:
         """An empty cache for keys and values like `like`, […, H, E], one a layer; `more` are fields of a subclass."""
-        group_size = beam_size if 1 < beam_size <= MAX_BEAM_GROUP else 1
+        group_size = beam_size if like and 1 < beam_size <= MAX_BEAM_GROUP else 1
         n_groups = n_sentences * beam_size // group_size
 
         def allocate(x: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ class KVCache:
         if self.window is not None:
             self.first = max(0, self.length - self.window)
         used = self.length * self.group_size
-        assert used <= self.keys_GHME[0].size(2), "more steps than `max_length`"
+        assert all(used <= keys_GHME.size(2) for keys_GHME in self.keys_GHME[:1]), "more steps than `max_length`"
         if self.history_mask_GFM is not None:
             n_rows = 1 if self.length == 1 else self.group_size  # in the first step those of a group are identical
             self.mask_GHNM = self.history_mask_GFM[:, None, :n_rows, self.first * self.group_size : used]
@@ -147,11 +148,15 @@ class KVCache:
 
 @dataclass(kw_only=True)
 class DecoderCache(KVCache):
-    """The decoder's cache: also the keys and values of the source, for the cross-attention of each layer."""
+    """The decoder's cache: also the keys and values of the source, for the cross-attention of each layer.
+
+    One whose layers are recurrent has their states, and no keys and values of the target.
+    """
 
     memory_keys_BHSE: list[Tensor]
     memory_values_BHSE: list[Tensor]
     source_mask_BHNS: Tensor  # H and N of 1
+    states_RD: list[Tensor] = field(default_factory=list)
     keeps_attention: bool = False
     attention_BNS: Tensor | None = None  # of the newest tokens: the last layer's mean over its heads
 
@@ -165,13 +170,19 @@ class DecoderCache(KVCache):
         max_length: int,
         keeps_attention: bool,
         window: int | None = None,
+        state_width: int | None = None,
     ) -> Self:
-        """`memory` are keys and values of the source, [B, S, H, E], of each layer; `source_mask_B11S` is boolean."""
+        """`memory` are keys and values of the source, [B, S, H, E], of each layer; `source_mask_B11S` is boolean.
+
+        With a `state_width` the layers are recurrent.
+        """
+        n_sentences = len(source_mask_B11S)
         return cls.empty(
-            memory,
-            len(source_mask_B11S),
+            memory if state_width is None else [],
+            n_sentences,
             beam_size=beam_size,
             max_length=max_length,
+            states_RD=empty_states(memory, n_sentences * beam_size, state_width),
             memory_keys_BHSE=[k.transpose(1, 2).contiguous() for k, _ in memory],
             memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
             source_mask_BHNS=additive_mask(source_mask_B11S, memory[0][0].dtype),
@@ -179,11 +190,16 @@ class DecoderCache(KVCache):
             window=window,
         )
 
+    @property
+    def finds_moved(self) -> bool:
+        return self.source_mask_BHNS.is_cpu
+
     def keep_attention(self, attention_BNS: Tensor) -> None:
         self.attention_BNS = attention_BNS.expand(-1, self.beam_size, -1)
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         super().reorder(rows_R, sentences_B)
+        self.states_RD[:] = [_compact(state_RD, rows_R) for state_RD in self.states_RD]
         if sentences_B is not None:
             tensors = (self.memory_keys_BHSE, self.memory_values_BHSE)
             reorder_groups(tensors, sentences_B, finds_moved=self.finds_moved)
@@ -215,6 +231,7 @@ class StaticCache(DecoderCache):
         max_length: int,
         keeps_attention: bool,
         window: int | None = None,
+        state_width: int | None = None,
     ) -> Self:
         """A cache for a source with keys and values like `like`, [..., H, E], one a layer, and on their device."""
 
@@ -223,7 +240,7 @@ class StaticCache(DecoderCache):
 
         k = like[0][0]
         cache = cls.empty(
-            like,
+            like if state_width is None else [],
             n_sentences,
             beam_size=beam_size,
             max_length=max_length,
@@ -232,6 +249,7 @@ class StaticCache(DecoderCache):
             source_mask_BHNS=k.new_zeros(n_sentences, 1, 1, n_source),
             keeps_attention=keeps_attention,
             window=window,
+            states_RD=empty_states(like, n_sentences * beam_size, state_width),
             attention_BNS=k.new_zeros(n_sentences, beam_size, n_source) if keeps_attention else None,
             position_1=torch.zeros(1, dtype=torch.long, device=k.device),
         )
@@ -253,6 +271,7 @@ class StaticCache(DecoderCache):
             memory_keys_BHSE=[x[:n_sentences] for x in self.memory_keys_BHSE],
             memory_values_BHSE=[x[:n_sentences] for x in self.memory_values_BHSE],
             source_mask_BHNS=self.source_mask_BHNS[:n_sentences],
+            states_RD=[x[: n_sentences * self.beam_size] for x in self.states_RD],
             attention_BNS=None if attention_BNS is None else attention_BNS[:n_sentences],
         )
 
@@ -263,12 +282,15 @@ class StaticCache(DecoderCache):
             self.memory_keys_BHSE[layer][:n_sentences] = k_BSHE.transpose(1, 2)
             self.memory_values_BHSE[layer][:n_sentences] = v_BSHE.transpose(1, 2)
         self.source_mask_BHNS[:n_sentences] = additive_mask(source_mask_B11S, self.source_mask_BHNS.dtype)
+        for state_RD in self.states_RD:
+            state_RD.zero_()
         if self.source_mask_BHNS.dtype is torch.float16:  # in which those that were done may have overflowed: 0 × NaN
             for x_GHME in (*self.keys_GHME, *self.values_GHME):
                 x_GHME.zero_()
 
     def tensors(self) -> Iterator[Tensor]:
         yield from (*self.keys_GHME, *self.values_GHME, *self.memory_keys_BHSE, *self.memory_values_BHSE)
+        yield from self.states_RD
         yield from (self.source_mask_BHNS, self.position_1)
         yield from (x for x in (self.history_mask_GFM, self.own_FF, self.attention_BNS) if x is not None)
 
@@ -351,6 +373,11 @@ class StaticEnsembleCache(EnsembleCache):
     def advance(self, position: int, attended_length: int) -> None:
         for cache in self.caches:
             cache.advance(position, attended_length)
+
+
+def empty_states(like: Sequence[tuple[Tensor, Tensor]], n_rows: int, width: int | None) -> list[Tensor]:
+    """The states before the first token of as many recurrent layers, on the same device; none without a width."""
+    return [] if width is None else [k.new_zeros(n_rows, width, dtype=state_dtype(k.dtype)) for k, _ in like]
 
 
 def own_history_mask(group_size: int, like: Tensor) -> Tensor:

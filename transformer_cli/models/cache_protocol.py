@@ -42,6 +42,10 @@ class EncoderDecoderCache(SelfAttentionCache, Protocol):
         """Additive; H and N are 1."""
 
     @property
+    def states_RD(self) -> list[Tensor]:
+        """The state of each layer that is recurrent, which the layer writes over; zero before a search."""
+
+    @property
     def keeps_attention(self) -> bool:
         """Whether `keep_attention` is to be called in the last layer."""
 

@@ -159,6 +159,7 @@ def options(config: Mapping[str, Any]) -> str:
     names = ("norm", "norm_kind", "activation", "positions", "tie_embeddings")
     parts = [f"{name}={config[name]}" for name in names if name in config]
     defaults = {"bias": True, "scale_embeddings": True, "output_bias": False, "decoder_start": "bos", "n_segments": 1}
+    defaults["decoder"] = "self_attention"
     changed = [name for name, default in defaults.items() if config.get(name, default) != default]
     changed += [name for name in ("norm_eps", "first_position", "d_embedding", "attention_window") if config.get(name)]
     return " ".join([*parts, *(f"{name}={str(config[name]).lower()}" for name in changed)])

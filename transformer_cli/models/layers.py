@@ -17,6 +17,7 @@ from transformer_cli.models.cache_protocol import EncoderDecoderCache, SelfAtten
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.layouts import AttentionLayout
 from transformer_cli.models.linear import Linear
+from transformer_cli.models.ssru import SSRU
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     Activation.relu: F.relu,
@@ -142,11 +143,14 @@ class CausalLayer(EncoderLayer):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention over the target, cross-attention to the source, then the feed-forward network."""
+    """Causal self-attention over the target, cross-attention to the source, then the feed-forward network.
+
+    An SSRU may stand in the place of self-attention.
+    """
 
     def __init__(
         self,
-        self_attention: SelfAttention,
+        self_attention: SelfAttention | SSRU,
         cross_attention: CrossAttention,
         feed_forward: FeedForward,
         residual: Callable[[], Residual],

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, Positions, Tying
+from transformer_cli.config.model import Autoregression, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_memory_at_once
 from transformer_cli.models.cache_protocol import EncoderDecoderCache
@@ -36,6 +36,7 @@ from transformer_cli.models.layers import (
     make_norm,
 )
 from transformer_cli.models.layouts import AttentionLayout, PaddedLayout, SequenceLayout
+from transformer_cli.models.ssru import SSRU
 
 LayerT = TypeVar("LayerT", EncoderLayer, CausalLayer)
 AttentionT = TypeVar("AttentionT", SelfAttention, CrossAttention)
@@ -125,6 +126,8 @@ class Decoder(Stack):
         layers = nn.ModuleList(make_decoder_layer(config) for _ in range(config.n_decoder_layers))
         self.layers = cast(Sequence[DecoderLayer], layers)
         self.projects_memory_at_once = options.projects_memory_at_once
+        is_recurrent = config.decoder is Autoregression.ssru
+        self.state_width = config.d_model if is_recurrent else None  # of each layer; None: they have self-attention
 
     def forward(self, x_TD: Tensor, target: AttentionLayout, memory_SD: Tensor, source: AttentionLayout) -> Tensor:
         x_TD, rotation = self.call(self.embed_positions, x_TD, target)
@@ -365,8 +368,11 @@ def make_layer(kind: type[LayerT], config: ModelConfig) -> LayerT:
 
 
 def make_decoder_layer(config: ModelConfig) -> DecoderLayer:
+    is_recurrent = config.decoder is Autoregression.ssru
     return DecoderLayer(
-        make_attention(SelfAttention, config, window=config.attention_window),
+        SSRU(config.d_model, bias=config.bias)
+        if is_recurrent
+        else make_attention(SelfAttention, config, window=config.attention_window),
         make_attention(CrossAttention, config),
         make_feed_forward(config),
         residual=partial(Residual, config),

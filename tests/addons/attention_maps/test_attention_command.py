@@ -20,7 +20,7 @@ from tests.support.forked import Ran
 from tests.toy.models import written
 from tests.toy.run import model_file, packed
 from tests.toy.run import sentences as letters
-from transformer_cli.config.model import Positions
+from transformer_cli.config.model import Autoregression, Positions
 from transformer_cli.models.file import ModelFile, read_model
 
 ATTENTION = ["attention", "--checkpoint", "m", "--device", "cpu", "decode.max_extra_length=0"]
@@ -312,3 +312,12 @@ def test_by_default_it_writes_a_page(folder: Path) -> None:
     assert ran.out.decode() == "attention.html: a b c → d e\n"
     assert page.startswith("<!DOCTYPE html>")
     assert "translation given" in page
+
+
+def test_a_recurrent_decoder_has_no_self_attention_to_show(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(packed(model_file(decoder=Autoregression.ssru)))
+    for form in ("html", "json", "png"):
+        attention(tmp_path, SENTENCE, "--output", f"a.{form}")
+    assert json.loads((tmp_path / "a.json").read_bytes())["decoder"]["weights"] == []
+    given = [SENTENCE, "--output", "b.png", "--kind", "decoder"]
+    refused([*ATTENTION, *given], tmp_path, code=2, says=["--kind decoder", "recurrent", "Choose encoder or cross"])

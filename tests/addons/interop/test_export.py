@@ -18,10 +18,21 @@ from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.addons.interop import huggingface as to_huggingface
 from transformer_cli.addons.interop.foreign import ReadOptions
 from transformer_cli.addons.interop.huggingface_reader import ARCHITECTURES, HuggingFaceReader
+from transformer_cli.addons.interop.keys import ExportConfig
+from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.text import folder_tokenizers, normalising, write_tokenizers
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import (
+    Activation,
+    Autoregression,
+    DecoderStart,
+    ModelConfig,
+    Norm,
+    NormKind,
+    Positions,
+    Tying,
+)
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError
@@ -198,6 +209,7 @@ REFUSED = {
     "positions=learned": {"positions": Positions.learned},
     "d_k=4": {"d_k": 4},
     "d_v=16": {"d_v": 16},
+    "decoder=ssru": {"decoder": Autoregression.ssru},
 }
 
 
@@ -217,6 +229,13 @@ def test_pegasus_has_one_vocabulary_size() -> None:
 def test_heads_of_another_width_are_refused_by_name(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"^model\.{key}=4: "):
         to_ctranslate2.check(ModelConfig(**SIZES, **{key: 4}))
+
+
+@pytest.mark.parametrize("form", ["ctranslate2", "marian", "onnx"])
+def test_a_recurrent_decoder_is_refused_by_name(form: str, tmp_path: Path) -> None:
+    exporter = EXPORTERS[form]
+    with pytest.raises(ConfigError, match=r"^model\.decoder=ssru: no such decoder in .*\. Train with self_attention"):
+        exporter.write(model_file(decoder=Autoregression.ssru), tmp_path, ExportConfig())
 
 
 RAW = ["the cat sat\u00a0down .", "  in  her chair", "a woman ."]

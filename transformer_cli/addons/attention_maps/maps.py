@@ -36,7 +36,7 @@ class AttentionMaps:
     read: list[str]  # T input tokens of the decoder, by position: <s>, y1, …
     written: list[str]  # T tokens that it predicts, by position: y1, …, </s>
     encoder_YHSS: Tensor  # float32 on the CPU; each row sums to 1
-    decoder_YHTT: Tensor
+    decoder_YHTT: Tensor  # Y is 0 where the decoder is recurrent
     cross_YHTS: Tensor
     source_text: str
     translation: str
@@ -91,7 +91,10 @@ def compute_attention_maps(
     target_in = [target.bos_id, *written[:-1]]
     device = next(model.parameters()).device
     found = model.attention_weights(torch.tensor([source_in], device=device), torch.tensor([target_in], device=device))
-    weights = {kind: torch.stack([layer_BHRC[0] for layer_BHRC in layers]) for kind, layers in found.items()}
+    weights = {kind: torch.stack([layer_BHRC[0] for layer_BHRC in layers]) for kind, layers in found.items() if layers}
+    if "decoder" not in weights:  # it is recurrent
+        cross_YHTS, n_target = weights["cross"], len(target_in)
+        weights["decoder"] = cross_YHTS.new_empty(0, cross_YHTS.size(1), n_target, n_target)
     if not all(x_YHRC.isfinite().all() for x_YHRC in weights.values()):
         raise CheckpointError(
             "the model: its attention weights are not numbers (NaN or infinite). Its training diverged or its file is"
@@ -218,6 +221,8 @@ def strongest_links(maps: AttentionMaps, word: str, other: str) -> list[Link]:
     found = []
     for kind in AttentionKind:
         selected = view(maps, kind)
+        if not len(selected.weights_YHRC):
+            continue
         pairs = product(find_word(selected.rows, word), find_word(selected.columns, other))
         links = [link for pair in pairs if (link := _strongest_head(selected.weights_YHRC, kind, *pair)) is not None]
         found += sorted(links, key=lambda link: -link.weight)[:1]

@@ -808,6 +808,9 @@ for (const name of ["mouseover", "focusin"]) byId("tree").addEventListener(name,
 byId("tree").addEventListener("keydown", onNodeKey);
 byId("ranking").addEventListener("click", ({ target }) => focusNode(nodeOf(target)));
 byId("steps-option").hidden = EXPLANATION === null;
+for (const [kind, [layers]] of Object.entries(MAPS.shapes)) {  // a recurrent decoder has no self-attention
+  if (layers === 0) document.querySelector(`[name=kind][value=${kind}]`).parentElement.remove();
+}
 window.addEventListener("resize", () => { if (state.view === "matrix") fitMatrix(); });
 window.addEventListener("beforeprint", () => { if (state.view === "matrix") fitMatrix(PAPER); });
 window.addEventListener("afterprint", () => { if (state.view === "matrix") fitMatrix(); });

@@ -19,7 +19,7 @@ from transformer_cli.addons.attention_maps.maps import (
     to_json,
 )
 from transformer_cli.addons.attention_maps.run_positions import draw_positions
-from transformer_cli.config.model import Positions
+from transformer_cli.config.model import Autoregression, Positions
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.explain import Record
@@ -176,6 +176,11 @@ def list_jobs_of_file(name: str, config: AttentionConfig) -> list[Job]:
 
 
 def check_layer_and_head(file: ModelFile, config: AttentionConfig) -> None:
+    if config.kind is AttentionKind.decoder and file.config.decoder is Autoregression.ssru:
+        raise ConfigError(
+            "--kind decoder: the decoder of this model is recurrent (model.decoder=ssru): it attends to the source"
+            " alone. Choose encoder or cross"
+        )
     in_encoder = config.kind is AttentionKind.encoder
     stack = "encoder" if in_encoder else "decoder"
     n_layers = file.config.n_encoder_layers if in_encoder else file.config.n_decoder_layers

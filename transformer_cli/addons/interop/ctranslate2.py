@@ -17,7 +17,7 @@ from transformer_cli.addons.interop.verify import first_ids
 from transformer_cli.addons.interop.weights import (
     built,
     check_heads,
-    check_window,
+    check_self_attention,
     projections,
     stacks,
     with_wide_embeddings,
@@ -59,7 +59,7 @@ def write(model: ModelFile, directory: Path, *, quantization: str | None = None,
 def check(config: ModelConfig) -> None:
     instead = "`tfm translate --engine torch` runs this model"
     check_heads(config, "CTranslate2", instead)
-    check_window(config, "the encoder of CTranslate2", f"{instead}, and `tfm export onnx` writes it")
+    check_self_attention(config, "the encoder of CTranslate2", f"{instead}, and `tfm export onnx` writes it")
 
 
 def max_positions(config: ModelConfig) -> int | None:

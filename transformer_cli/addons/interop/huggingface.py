@@ -25,7 +25,7 @@ from transformer_cli.addons.interop.verify import padded_ids
 from transformer_cli.addons.interop.weights import (
     built,
     check_heads,
-    check_window,
+    check_self_attention,
     projections,
     refuse_option,
     stacks,
@@ -149,7 +149,7 @@ def json_bytes(value: object) -> bytes:
 
 def check(model: ModelFile) -> None:
     config, instead = model.config, "Train with another, or use `tfm export ctranslate2`"
-    check_window(config, "MarianMT and Pegasus", "Use `tfm export onnx`")  # CTranslate2 has none either
+    check_self_attention(config, "MarianMT and Pegasus", "Use `tfm export onnx`")  # CTranslate2 has none either
     if config.norm_kind is not NormKind.layer:
         refuse_option("norm_kind", config.norm_kind.name, f"{_PROGRAM} has it", instead)
     if config.activation is Activation.swiglu:

@@ -28,7 +28,12 @@ from transformer_cli.addons.interop.marian_program import Original
 from transformer_cli.addons.interop.marian_vocabulary import SegmenterFile, Written, read_vocabulary, written
 from transformer_cli.addons.interop.npz import Npz, write_npz
 from transformer_cli.addons.interop.parts import part_names, parts_of
-from transformer_cli.addons.interop.weights import check_heads, check_window, refuse_option, with_wide_embeddings
+from transformer_cli.addons.interop.weights import (
+    check_heads,
+    check_self_attention,
+    refuse_option,
+    with_wide_embeddings,
+)
 from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.models.file import ModelFile
 from transformer_cli.version import __version__
@@ -64,7 +69,7 @@ def write(model: ModelFile, directory: Path) -> None:
 
 
 def _check(config: ModelConfig) -> None:
-    check_window(config, "Marian", "Use `tfm export onnx`")
+    check_self_attention(config, "the Marian files that tfm writes", "Use `tfm export onnx`")
     if config.norm is not Norm.post:
         why = (
             "Marian trains and scores pre-LN as it is, but its search leaves out a norm of the decoder's self-attention"

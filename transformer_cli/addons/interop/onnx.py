@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from transformer_cli.addons.interop.text import SIDES, folder_tokenizers, write_tokenizers
 from transformer_cli.addons.interop.verify import Ids, of_targets, padded_ids, searched
-from transformer_cli.addons.interop.weights import built
+from transformer_cli.addons.interop.weights import built, check_decoder
 from transformer_cli.config.model import Activation, ModelConfig, Positions
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
@@ -51,6 +51,7 @@ _NEEDS = "tfm export onnx"
 
 def write(model: ModelFile, directory: Path) -> None:
     """Write the graphs of `model` into `directory`, which is there and empty."""
+    check_decoder(model.config, "the graphs that tfm writes")
     onnx = imported("onnx", needs=_NEEDS)
     transformer = built(model)
     with (directory / WEIGHTS).open("xb") as file:
@@ -393,6 +394,7 @@ def decoder_graph(onnx: Any, weights: _Weights, model: Transformer, config: Mode
     for i, layer in enumerate(model.decoder.layers):
         part = f"decoder.{i}.self"
         y = writer.before(x, part, layer.around_self_attention)
+        assert isinstance(layer.self_attention, SelfAttention)  # as `write` has checked
         y = writer.self_attention(y, part, layer.self_attention, causal_TM, past[i])
         x = writer.after(x, y, part, layer.around_self_attention)
         part = f"decoder.{i}.cross"

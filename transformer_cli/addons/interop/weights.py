@@ -10,7 +10,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from transformer_cli.config.model import ModelConfig, Tying
+from transformer_cli.config.model import Autoregression, ModelConfig, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, SelfAttention
 from transformer_cli.models.embeddings import NarrowEmbedding
@@ -55,11 +55,18 @@ def with_wide_embeddings(model: ModelFile) -> ModelFile:
     return replace(model, config=replace(config, d_embedding=None, tie_embeddings=tying), weights=weights)
 
 
-def check_window(config: ModelConfig, program: str, instead: str) -> None:
+def check_self_attention(config: ModelConfig, program: str, instead: str) -> None:
+    """Refuse self-attention that is restricted, and a decoder without it."""
+    check_decoder(config, program)
     if config.attention_window is not None:
         refuse_option(
             "attention_window", config.attention_window, f"no restricted self-attention in {program}", instead
         )
+
+
+def check_decoder(config: ModelConfig, program: str) -> None:
+    if config.decoder is Autoregression.ssru:
+        refuse_option("decoder", config.decoder.name, f"no such decoder in {program}", "Train with self_attention")
 
 
 def stacks(model: Transformer) -> Iterator[tuple[str, Stack]]:
