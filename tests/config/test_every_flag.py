@@ -225,6 +225,7 @@ BASE = {
     "evaluate": "--checkpoint m --source text --reference text.fr device=cpu decode.max_extra_length=3 metrics=[chrf]",
     "compare": "one.fr two.fr --reference text.fr metrics=[chrf] samples=20 trials=20 --output page.html",
     "score": "--checkpoint m --source text --translation text.fr device=cpu",
+    "shortlist": "--checkpoint m --source text --translation text.fr --output list",
     "attention": "--checkpoint m device=cpu decode.max_extra_length=3",
     "generate": "--checkpoint lm device=cpu decode.max_length=4",
     "average": "--checkpoint m2 --checkpoint m3 --output mean",
@@ -399,6 +400,13 @@ RUNS: dict[str, dict[str, Case]] = {
         "--to": Case("--to fr", "chrF"),
         "--engine": heavy("--engine torch", "chrF"),
         "--device": heavy("--device cpu", "chrF"),
+    },
+    "shortlist": {
+        "--checkpoint": Case("--checkpoint m2 --source text --translation text.fr --output list", "^list$", base=""),
+        "--source": Case("--source two --translation two --checkpoint m --output list", "^list$", base=""),
+        "--translation": Case("--translation one.fr --source text --checkpoint m --output list", "^list$", base=""),
+        "--output": Case("--checkpoint m --source text --translation text.fr --output other", "^other$", base=""),
+        "--overwrite": Case("--overwrite", "^list$"),
     },
     "score": {
         "--checkpoint": Case("--checkpoint m2", r"-\d", base="--source text --translation text.fr device=cpu"),

@@ -136,6 +136,13 @@ class DecodeConfig:
         affects="rounding",
         part="engine",
     )
+    shortlist: str | None = key(
+        None,
+        "File of `tfm shortlist`: the tokens that a translation may have, by those of its source, for speed on a CPU;"
+        " auto: shortlist.safetensors beside the model. Unset: all.",
+        path=True,
+        part="engine",
+    )
     options: dict[str, Any] = key({}, "Settings of a search that a plugin registers.", part="engine", entry="search")
 
     def __post_init__(self) -> None:

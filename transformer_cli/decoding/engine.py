@@ -33,6 +33,7 @@ class Capabilities:
     attention: bool = True  # with force-decoding
     traces: bool = True  # DecodeRequest.n_likeliest
     batch_invariant: bool = False  # decode.batch_invariant
+    shortlist: bool = False  # decode.shortlist
     quantizations: frozenset[str] = frozenset({"none"})  # values of decode.quantize
     remedies: dict[str, str] = field(default_factory=dict)  # by setting: why it is refused, and what to do instead
 
@@ -103,20 +104,23 @@ def _settings(
     yield f"decode.quantize={config.quantize.name}", config.quantize.name in capabilities.quantizations
     if config.batch_invariant:
         yield "decode.batch_invariant=true", capabilities.batch_invariant
+    if config.shortlist is not None:
+        yield f"decode.shortlist={config.shortlist}", capabilities.shortlist
     defaults = DecodeConfig()
     for key in (one.name for one in fields(config)):
         value = getattr(config, key)
-        if value != getattr(defaults, key) and key not in ("search", "quantize", "batch_invariant"):
+        if value != getattr(defaults, key) and key not in ("search", "quantize", "batch_invariant", "shortlist"):
             supported = capabilities.keys is None or key in capabilities.keys | PLANNING_KEYS
             yield f"decode.{key}={value.name if isinstance(value, Enum) else value}", supported
     if options.prefixes:
         yield "--prefix", capabilities.prefixes
     if options.terminology is not None:
-        yield "--terms", capabilities.lexical_constraints and capabilities.scores and capabilities.attention
+        has_terms = capabilities.lexical_constraints and capabilities.scores and capabilities.attention
+        yield "--terms", has_terms and config.shortlist is None
     if options.alignments:
         yield "--alignments", capabilities.scores and capabilities.attention
     if options.n_likeliest:
-        yield "--explain", capabilities.traces
+        yield "--explain", capabilities.traces and config.shortlist is None
     if options.token_scores:
         yield "--token-scores", capabilities.scores and capabilities.attention
 
@@ -137,6 +141,11 @@ def _check_constraints(config: DecodeConfig, options: TranslateOptions) -> None:
         raise ConfigError(
             f"decode.search={config.search}: records no steps, which --explain needs."
             " Choose decode.search=beam, greedy or sample, or leave out --explain"
+        )
+    if config.shortlist is not None and method.compares_texts:
+        raise ConfigError(
+            f"decode.shortlist={config.shortlist}: not with decode.search={config.search}, which compares texts."
+            " Choose decode.search=beam, or leave it out"
         )
     if options.retry and not method.scores_are_likelihoods:
         raise ConfigError(

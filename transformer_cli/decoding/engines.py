@@ -69,7 +69,12 @@ class TorchKind(EngineKind):
         from transformer_cli.models.file import ModelFile
 
         files = [model for model in models if isinstance(model, ModelFile)]
-        return torch_engine(files, decode, device, parallel=parallel)
+        shortlist = None
+        if decode.shortlist is not None:
+            from transformer_cli.decoding.shortlist import shortlist_path
+
+            shortlist = shortlist_path(decode.shortlist, paths[0])
+        return torch_engine(files, decode, device, parallel=parallel, shortlist=shortlist)
 
 
 def engine_kind(name: str) -> EngineKind:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,8 +30,10 @@ from transformer_cli.decoding.search import (
     rows_per_sentence,
 )
 from transformer_cli.decoding.search.trace import TraceRecorder
+from transformer_cli.decoding.shortlist import BatchShortlist, Shortlist
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText, training_text
 from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import ConfigError
 from transformer_cli.inference.batch_invariance import (
     EXACT_BUCKET,
     FixedShapeCache,
@@ -55,7 +58,18 @@ from transformer_cli.models.memory import SplitBatches, free_memory
 # In 16 bits rounding moves scores by as much as choices differ: none is decoded again (scripts/bench_near_ties.py).
 NEAR_TIES = {torch.float64: NEAR_TIE, torch.float32: NEAR_TIE, torch.bfloat16: 0.0, torch.float16: 0.0}
 SENTENCES_PER_WORKER = 8  # at least: with fewer, batches are not made smaller for all workers to have one
-INT8_REMEDY = "engine=torch computes in float32. Add `--engine ctranslate2 decode.quantize=int8`, or leave it out"
+REMEDIES = {
+    "decode.quantize": (
+        "engine=torch computes in float32. Add `--engine ctranslate2 decode.quantize=int8`, or leave it out"
+    ),
+    "decode.shortlist": "is for translating with a model file. Leave it out here",
+    "--terms": "may have tokens that no list has. Leave decode.shortlist out",
+    "--explain": "shows the tokens of the whole vocabulary. Leave decode.shortlist out",
+}
+
+
+def torch_capabilities(*, batch_invariant: bool = False, shortlist: bool = False) -> Capabilities:
+    return Capabilities("torch", batch_invariant=batch_invariant, shortlist=shortlist, remedies=REMEDIES)
 
 
 class TorchEngine:
@@ -81,16 +95,19 @@ class TorchEngine:
         precision: DecodePrecision = DecodePrecision.auto,
         batch_invariant: bool = False,
         parallel: bool = False,
+        shortlist: Shortlist | None = None,
     ) -> None:
         if batch_invariant:
             check_batch_invariance(model, device)
+        if shortlist is not None:
+            check_shortlist(device, batch_invariant=batch_invariant)
         model = in_precision(model, precision, device)
         self.dtype = dtype_of(model)
         self.near_tie = NEAR_TIES[self.dtype]
         self.second_pass, self.redecodes_together = self.near_tie > 0, device.type != "cpu"
         self.model = model if batch_invariant else prepacked(model)
         self.tokenizers, self.device, self.text, self.batch_invariant = tokenizers, device, text, batch_invariant
-        self.control = ControlIds.of(tokenizers.target)
+        self.control, self.shortlist = ControlIds.of(tokenizers.target), shortlist
         self.pool: WorkerPool[tuple[list[Segment], DecodeRequest], list[list[Hypothesis]]] | None = None
         if parallel and device.type == "cpu" and not batch_invariant:
             self.pool = WorkerPool(lambda item: self._decode(*item, self._split_batches(item[1].config)))
@@ -102,7 +119,7 @@ class TorchEngine:
 
     @property
     def capabilities(self) -> Capabilities:
-        return Capabilities("torch", batch_invariant=self.batch_invariant, remedies={"decode.quantize": INT8_REMEDY})
+        return torch_capabilities(batch_invariant=self.batch_invariant, shortlist=self.shortlist is not None)
 
     @property
     def n_searches(self) -> int:
@@ -262,7 +279,11 @@ class TorchEngine:
         if self.batch_invariant or fixed:
             fixed_cache = FixedShapeCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_live=len(batch))
             search_request = replace(search_request, step=fixed_shape(self.decoder.step), cache=fixed_cache)
-        return self._run(search_request)
+        if self.shortlist is None:
+            return self._run(search_request)
+        lists = [self.shortlist.of(row, one.prefix) for row, one in zip(rows, batch, strict=True)]
+        short = BatchShortlist(lists, self.control, self.device)
+        return short.hypotheses(self._run(short.request(search_request, self.decoder)))
 
     def _run(self, request: SearchRequest[Any]) -> list[list[Hypothesis]]:
         with overflow_named(self.dtype):
@@ -270,9 +291,14 @@ class TorchEngine:
 
 
 def torch_engine(
-    models: Sequence[ModelFile], config: DecodeConfig, device: torch.device, *, parallel: bool = False
+    models: Sequence[ModelFile],
+    config: DecodeConfig,
+    device: torch.device,
+    *,
+    parallel: bool = False,
+    shortlist: Path | None = None,
 ) -> TorchEngine:
-    """The engine of the models of files."""
+    """The engine of the models of files. Raises CheckpointError for a `shortlist` of another model."""
     is_prepacked = device.type == "cpu" and has_onednn() and not config.batch_invariant
     return TorchEngine(
         build_all(models, device, copies=not is_prepacked),  # prepacked matrices are copies themselves
@@ -282,6 +308,7 @@ def torch_engine(
         precision=config.precision,
         batch_invariant=config.batch_invariant,
         parallel=parallel,
+        shortlist=None if shortlist is None else Shortlist.read(shortlist, models[0].tokenizers),
     )
 
 
@@ -307,6 +334,19 @@ def torch_translator(
         parallel=parallel,
     )
     return Translator(engine, config, seed=seed, options=options)
+
+
+def check_shortlist(device: torch.device, *, batch_invariant: bool) -> None:
+    """Raise ConfigError where decode.shortlist would not serve: on a GPU, and in fixed shapes."""
+    if device.type != "cpu":
+        raise ConfigError(
+            f"decode.shortlist: is for a CPU, not device={device.type}. Leave it out, or add --device cpu"
+        )
+    if batch_invariant:
+        raise ConfigError(
+            "decode.batch_invariant=true: not with decode.shortlist, whose products have as many columns as the lists"
+            " of a batch have tokens. Leave one of them out"
+        )
 
 
 def prepacked(model: AnyModel) -> AnyModel:

@@ -3,10 +3,10 @@
 A decoder has `start`, which encodes the source and returns a cache, and `step`, from the newest token of each row and
 the cache to the logits of the next one.
 
-Shapes: B sentences, S source, T target, R rows = B × beam, D width, V vocabulary.
+Shapes: B sentences, S source, T target, R rows = B × beam, D width, V vocabulary, K tokens of a shortlist.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from transformer_cli.inference.kv_cache import DecoderCache, EnsembleCache, StaticCache, StaticEnsembleCache
 from transformer_cli.models.attention import KeysAndValues
+from transformer_cli.models.embeddings import RestrictedOutput
 from transformer_cli.models.ensemble import AnyModel, Ensemble, mean
 from transformer_cli.models.transformer import Transformer
 
@@ -77,15 +78,26 @@ class TransformerDecoder:
         assert source.mask_B11L is not None
         return self.model.decoder.project_memory(self.model.encode(source_BS, source)), source.mask_B11L
 
-    @torch.no_grad()
     def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
         """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one position.
 
         All rows of a sentence have to begin with the same token.
         """
+        return self._step(ids_R, cache, self.model.output_embedding.logits)
+
+    def restricted_outputs(self, ids_BK: Tensor, is_behind_BK: Tensor) -> list[RestrictedOutput]:
+        """The output layer for the tokens `ids_BK` of each sentence; those that are `is_behind_BK` have no chance."""
+        return [self.model.output_embedding.restricted(ids_BK, is_behind_BK)]
+
+    def restricted_step(self, ids_R: Tensor, cache: DecoderCache, outputs: Sequence[RestrictedOutput]) -> Tensor:
+        """`step` with the logits of these tokens alone, [R, K]."""
+        return self._step(ids_R, cache, outputs[0])
+
+    @torch.no_grad()
+    def _step(self, ids_R: Tensor, cache: DecoderCache, logits: Callable[[Tensor], Tensor]) -> Tensor:
         n_identical = cache.n_identical_rows
         y_RD = self.model.decoder.step(self.model.target_embedding(ids_R[::n_identical]), cache)
-        logits_RV = self.model.output_embedding.logits(y_RD)
+        logits_RV = logits(y_RD)
         return logits_RV.repeat_interleave(n_identical, dim=0) if n_identical > 1 else logits_RV
 
 
@@ -119,6 +131,15 @@ class EnsembleDecoder:
         """Computes a step as `TransformerDecoder.step` does, [R, V]."""
         each = zip(self.members, cache.caches, strict=True)
         return mean([member.step(ids_R, its_cache) for member, its_cache in each])
+
+    def restricted_outputs(self, ids_BK: Tensor, is_behind_BK: Tensor) -> list[RestrictedOutput]:
+        """The output layer of each member."""
+        return [output for member in self.members for output in member.restricted_outputs(ids_BK, is_behind_BK)]
+
+    def restricted_step(self, ids_R: Tensor, cache: EnsembleCache, outputs: Sequence[RestrictedOutput]) -> Tensor:
+        """Computes a step as `TransformerDecoder.restricted_step` does, [R, K]."""
+        each = zip(self.members, cache.caches, outputs, strict=True)
+        return mean([member.restricted_step(ids_R, its_cache, [output]) for member, its_cache, output in each])
 
 
 IncrementalDecoder: TypeAlias = TransformerDecoder | EnsembleDecoder

@@ -5,6 +5,8 @@ V vocabulary.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -63,6 +65,12 @@ class TokenEmbedding(nn.Module):
             return logits_LV
         return project(x_LD, self.weight, self.bias)
 
+    def restricted(self, ids_BK: Tensor, is_behind_BK: Tensor) -> "RestrictedOutput":
+        """The output layer for the tokens `ids_BK` of each sentence; those that are `is_behind_BK` have no chance."""
+        bias_BK = self.weight.new_zeros(ids_BK.shape) if self.bias is None else self.bias.detach()[ids_BK]
+        bias_BK = bias_BK.masked_fill(is_behind_BK, -math.inf)
+        return RestrictedOutput(self.weight.detach()[ids_BK], bias_BK)
+
     def training_logits(self, x_LD: Tensor) -> Tensor:
         """`logits` of many tokens at once, from the padded product."""
         if not self.n_padding_rows:
@@ -96,6 +104,9 @@ class NarrowEmbedding(TokenEmbedding):
     def logits(self, x_LD: Tensor) -> Tensor:
         return super().logits(self._narrowed(x_LD))
 
+    def restricted(self, ids_BK: Tensor, is_behind_BK: Tensor) -> "RestrictedOutput":
+        return replace(super().restricted(ids_BK, is_behind_BK), narrow=self._narrowed)
+
     def training_logits(self, x_LD: Tensor) -> Tensor:
         if not self.n_padding_rows:
             return self.logits(x_LD)
@@ -105,6 +116,31 @@ class NarrowEmbedding(TokenEmbedding):
         assert self.project_out is not None, "no output layer"
         x_LW: Tensor = self.project_out(x_LD)
         return x_LW
+
+
+@dataclass
+class RestrictedOutput:
+    """The rows of an output layer that some sentences of a search need, each its own."""
+
+    weight_BKD: Tensor
+    bias_BK: Tensor
+    narrow: Callable[[Tensor], Tensor] | None = None
+
+    def __call__(self, x_RD: Tensor) -> Tensor:
+        """Logits, [R, K], of the rows of the sentences, as many of each."""
+        if self.narrow is not None:
+            x_RD = self.narrow(x_RD)
+        x_BND = x_RD.view(len(self.weight_BKD), -1, x_RD.size(1))
+        logits_BNK = torch.baddbmm(self.bias_BK[:, None], x_BND, self.weight_BKD.transpose(1, 2))
+        return logits_BNK.flatten(0, 1)
+
+    def keep(self, sentences_B: Tensor) -> None:
+        """Keep these sentences, in this order. Only what changes its place is copied: most of them stay."""
+        n = len(sentences_B)
+        to_M = (sentences_B != torch.arange(n, device=sentences_B.device)).nonzero().squeeze(1)
+        for x_BX in (self.weight_BKD, self.bias_BK):
+            x_BX[to_M] = x_BX[sentences_B[to_M]]
+        self.weight_BKD, self.bias_BK = self.weight_BKD[:n], self.bias_BK[:n]
 
 
 def narrow_projection(n_in: int, n_out: int) -> Linear:

@@ -12,7 +12,9 @@ from transformer_cli.data.feed import Feed
 from transformer_cli.data.pair_changes import check_pair_changes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.search import check_search
+from transformer_cli.decoding.torch_engine import torch_capabilities
 from transformer_cli.errors import ConfigError, DivergedError, EnvironmentFault
 from transformer_cli.evaluation.translation import check_metrics
 from transformer_cli.logs import LOGGER
@@ -114,6 +116,8 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
             " Set another optimizer"
         )
     check_search(config.decode)
+    if config.data.trained.translates:  # the dev set, by torch: not at the first evaluation
+        check_supported(torch_capabilities(batch_invariant=config.decode.batch_invariant), config.decode)
     check_pair_changes(config.data)
     choose_dtype(config.train.precision, device)
     if config.data.trained.translates:

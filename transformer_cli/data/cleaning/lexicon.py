@@ -23,9 +23,9 @@ Ints = npt.NDArray[np.int64]
 _WORD = re.compile(
     "[\n\t]|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]|[^\\W\\d_]+|\\d+"
 )
-_BITS = 16
+BITS = 16
 _ID_BITS = 32  # of a word beside its line
-_MOST_WORDS = (1 << _BITS) - 1  # of a side, the most frequent ones
+_MOST_WORDS = (1 << BITS) - 1  # of a side, the most frequent ones
 _MOST_IN_LINE = 16  # of which the rarest count: they say most
 _MOST_LINKS = 5_000_000  # between words of the pairs that it is estimated on
 _ITERATIONS = 4
@@ -62,9 +62,9 @@ class Lexicon:
         n_pairs = int(np.searchsorted(np.cumsum(sources.n * targets.n), _MOST_LINKS))
         sources, targets = (side.at(np.arange(min(n_pairs, len(side.n)))) for side in (sources, targets))
         self._frequencies = _frequencies(sources.ids), _frequencies(targets.ids)
-        links = _Links(sources, targets)
+        links = Links(sources, targets)
         keys, link = np.unique(links.keys, return_inverse=True)
-        source, target = keys >> _BITS, keys & _MOST_WORDS
+        source, target = keys >> BITS, keys & _MOST_WORDS
         forward = _probabilities(link, links.target_place, source, len(targets.ids))
         backward = _probabilities(link, links.source_place, target, len(sources.ids))
         known = (forward > 0) | (backward > 0)  # most words met but once, and say nothing
@@ -89,7 +89,7 @@ class Lexicon:
         return scores
 
     def _scores(self, sources: Words, targets: Words) -> Floats:
-        links = _Links(sources, targets)
+        links = Links(sources, targets)
         forward, backward = self._table.find(links.keys)
         source_frequencies, target_frequencies = self._frequencies
         by_target = np.maximum.reduceat(forward, links.first_of_target) / target_frequencies[targets.ids]
@@ -114,7 +114,7 @@ def estimated(text: PairTexts, partners: Ints | None = None) -> tuple[Lexicon, W
     return Lexicon((source_vocabulary, target_vocabulary), sources, beside), sources, targets
 
 
-class _Links:
+class Links:
     """Each target word of a pair with each of its source words. All pairs have words on both sides."""
 
     def __init__(self, sources: Words, targets: Words) -> None:
@@ -124,7 +124,7 @@ class _Links:
         n_sources = np.repeat(sources.n, per_pair)
         self.target_place = np.repeat(targets.starts, per_pair) + within // n_sources
         self.source_place = np.repeat(sources.starts, per_pair) + within % n_sources
-        self.keys: Ints = (sources.ids[self.source_place] << _BITS) | targets.ids[self.target_place]
+        self.keys: Ints = (sources.ids[self.source_place] << BITS) | targets.ids[self.target_place]
         self._within, self._per_pair, self._pair_starts = within, per_pair, pair_starts
         self._sources, self._targets = sources, targets
 
@@ -234,7 +234,7 @@ def _vocabulary(lines: Sequence[str]) -> tuple[dict[str, int], Words]:
 
 
 def _frequencies(ids: Ints) -> Floats:
-    counts = np.bincount(ids, minlength=1 << _BITS) + 0.5
+    counts = np.bincount(ids, minlength=1 << BITS) + 0.5
     frequencies: Floats = counts / counts.sum()
     return frequencies
 
@@ -252,7 +252,7 @@ def _probabilities(link: Ints, explained: Ints, explains: Ints, n_explained: int
         shares = probabilities[link]
         shares /= np.bincount(explained, shares, minlength=n_explained)[explained]
         counts = np.bincount(link, shares, minlength=len(explains))
-        totals = np.bincount(explains, counts, minlength=1 << _BITS)
+        totals = np.bincount(explains, counts, minlength=1 << BITS)
         probabilities = counts / totals[explains]
     discounted = np.maximum(counts - _DISCOUNT, 0)
     result: Floats = discounted / np.maximum(totals[explains] - _DISCOUNT, _DISCOUNT)

@@ -1,0 +1,1 @@
+"""Small, fast models: lexical shortlists."""
