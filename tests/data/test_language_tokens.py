@@ -77,6 +77,20 @@ def test_one_direction_has_the_same_ids_without_tags(last: bool) -> None:
     assert one.source.end_ids == tokenizers.source.end_ids
 
 
+@each("last", [False, True])
+def test_a_side_without_text_keeps_its_language_where_the_pair_is_scored(last: bool) -> None:
+    tokenizers = joint(last=last)
+    of_language, (text,) = tokenizers.source.languages, tokenizers.source.without_tags().encode([TEXT[0]])
+    pairs = [(TEXT[0], ""), ("", TEXT[0]), ("", " "), (f"{EN_FR} {TEXT[0]}", " ")]
+    sources, targets = tokenizers.encode_scored(pairs, EN_FR.split())
+    no_text = [0, of_language["en"]] if last else [of_language["en"]]
+    assert [source == no_text for source in sources] == [False, True, False, False]
+    assert targets == [[of_language["fr"]], [of_language["fr"], *text], [], [of_language["fr"]]]
+    assert (sources[2], sources[3]) == ([], sources[0])
+    one = tokenizers.in_direction("en", "fr")
+    assert one.encode_scored(pairs[:3], []) == (sources[:3], targets[:3])
+
+
 @each("last, single", [(False, False), (True, False), (False, True), (True, True)])
 def test_sampled_pieces_leave_the_languages_where_they_are(last: bool, single: bool) -> None:
     tokenizers = joint(last=last)

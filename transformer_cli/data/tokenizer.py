@@ -26,7 +26,7 @@ from transformer_cli.data.normalization import Spelling, normalize, spelling_of
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code, is_packed
 from transformer_cli.data.sentencepiece_model import SPACE
 from transformer_cli.data.subword_sampling import SubwordSampler
-from transformer_cli.data.tags import split_tags
+from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 
 # Everything that some program takes for the end of a line. Byte fallback can produce each of them.
@@ -146,9 +146,12 @@ class Tokenizer:
         for found, side, flag in ((asked, "into", "--to"), (named, "from", "--from")):
             if len(found) != 1:
                 what = "several languages" if found else "no language"
+                where, example = f" in the tags {' '.join(tags)}" if tags else "", " ".join(self._example())
+                # The tags that a line begins with are all that it has: a flag adds none to them.
+                advice = "Name both sides" if tags else f"Give {flag} LANGUAGE, or begin the line with tags"
                 raise ConfigError(
-                    f"{flag}: {what} to translate {side}, and the model has {len(self.languages)} of them. Give {flag}"
-                    f" LANGUAGE, or begin the line with tags, as {' '.join(self._example())}"
+                    f"{flag}: {what} to translate {side}{where}, and the model has {len(self.languages)} of them."
+                    f" {advice}, as {example}"
                 )
         return (self._asking[asked[0]],)
 
@@ -168,6 +171,10 @@ class Tokenizer:
     def _example(self) -> list[str]:
         first, *_, last = list(self.languages) * 2
         return [source_tag(first), target_tag(last)]
+
+    def ids_of_nothing(self) -> list[int]:
+        """The ids of a line without tags and text: what every line has around its text."""
+        return [self.eos_id, *self.prefix_ids] if self.language_last and self.prefix_ids else [*self.prefix_ids]
 
     def n_tags(self, ids: Sequence[int]) -> int:
         """How many tokens stand before the text of a line."""
@@ -320,6 +327,24 @@ class Tokenizers:
             return found
         tags = (split_tags(source, self.source.tags)[0] for source in sources)
         return [[*self.source.asked_ids(one), *ids] if ids else ids for one, ids in zip(tags, found, strict=True)]
+
+    def encode_scored(
+        self, pairs: Sequence[tuple[str, str]], tags: Sequence[str]
+    ) -> tuple[list[list[int]], list[list[int]]]:
+        """Ids of sources and of given translations of them; a source without a tag gets `tags`.
+
+        Both are empty of a pair of blank sides. Of another pair a blank side has the tokens that any text has around
+        it, as those of its language.
+        """
+        known, entry = self.source.tags, " ".join(tags)
+        lines = [with_tags(one, entry, known) if one.strip() or not other.strip() else entry for one, other in pairs]
+        sources, targets = self.source.encode(lines), self.encode_targets(lines, [other for _, other in pairs])
+        for line, source, target in zip(lines, sources, targets, strict=True):
+            if source and not target:
+                target += self.first_ids(split_tags(line, known)[0])
+            elif target and not source:
+                source += self.source.ids_of_nothing()
+        return sources, targets
 
 
 def train_tokenizer(

@@ -55,9 +55,8 @@ def score_translations(
     """
     tokenizers = files[0].tokenizers
     entry, known = " ".join(tags), tokenizers.source.tags
+    sources, targets = tokenizers.encode_scored(pairs, tags)
     pairs = [(with_tags(source, entry, known), translation) for source, translation in pairs]
-    sources = tokenizers.source.encode([source for source, _ in pairs])
-    targets = tokenizers.encode_targets([source for source, _ in pairs], [translation for _, translation in pairs])
     if unknown is not None:
         for i, (source, translation) in enumerate(pairs):
             of_source = unknown_characters(source, sources[i], tokenizers.source)

@@ -277,6 +277,22 @@ def test_the_score_of_a_translation_has_the_token_of_its_language(place: Path) -
     assert json.loads(done.out)["tokens"][0][0] == "zho_Hans"
 
 
+def test_scores_of_given_translations_are_those_of_transformers_with_an_empty_side_too(place: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    pairs = [(LINES[0], LINES[1]), (LINES[0], ""), ("", LINES[1])]
+    command = ["score", "--checkpoint", "n.safetensors", "--from", "de", "--to", "fr"]
+    done = run(command, place, stdin="".join(f"{source}\t{target}\n" for source, target in pairs).encode())
+    assert done.code == 0, done.err
+    tokenizer = transformers.NllbTokenizer.from_pretrained(place / "nllb", src_lang="deu_Latn", tgt_lang="fra_Latn")
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(place / "nllb").eval()
+    expected = []
+    for source, target in pairs:
+        batch = tokenizer(source, text_target=target, return_tensors="pt")
+        with torch.no_grad():  # its loss is a mean over the labels: language, text and end
+            expected.append(-model(**batch).loss.item() * batch.labels.shape[1])
+    assert [float(line) for line in done.out.splitlines()] == pytest.approx(expected, abs=2e-4)
+
+
 # ---- Written back
 
 

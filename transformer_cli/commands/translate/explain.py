@@ -7,7 +7,6 @@ from pathlib import Path
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
-from transformer_cli.data.tags import with_tags
 from transformer_cli.decoding.explain import Record, check_length, explain_reference, explain_search
 from transformer_cli.decoding.opening import Opened
 from transformer_cli.decoding.results import Translated
@@ -59,9 +58,7 @@ class Explainer:
         """The whole line, even if it was translated in parts, as `tfm score` reads it."""
         engine, tokenizers = self.translator.engine, self.translator.tokenizers
         assert isinstance(engine, TorchEngine), "another engine records no steps"
-        entry = " ".join(self.translator.options.tags)
-        tagged = with_tags(line.text, entry, tokenizers.source.tags)
-        (source,), (target,) = tokenizers.source.encode([tagged]), tokenizers.encode_targets([tagged], [reference])
+        (source,), (target,) = tokenizers.encode_scored([(line.text, reference)], self.translator.options.tags)
         check_length(engine, source, target, f"line {line.number}")
         return explain_reference(engine, source, target, n_likeliest=self.n_likeliest, smoothing=self.smoothing)
 
