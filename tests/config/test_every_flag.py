@@ -424,6 +424,9 @@ RUNS: dict[str, dict[str, Case]] = {
         "--device": Case("--device cpu", same=True, base="--checkpoint m --source text --translation text.fr"),
     },
     "attention": {
+        "--tag": Case("'a b' --tag <2de>", "<2de>", code=2),
+        "--from": Case("'a b' --from xx", "--from xx: not a language", code=2),
+        "--to": Case("'a b' --to xx", "--to xx: not a language", code=2),
         "--checkpoint": Case("--checkpoint m2 --output x.html", writes="x.html", base="'a b'"),
         "--beam": Case("--beam 1 --output x.json", writes="x.json", base="'a b' --checkpoint m"),
         "--input": Case("--input two --output x.json", writes="x-1.json"),

@@ -147,8 +147,9 @@ class Tokenizer:
             if len(found) != 1:
                 what = "several languages" if found else "no language"
                 where, example = f" in the tags {' '.join(tags)}" if tags else "", " ".join(self._example())
-                # The tags that a line begins with are all that it has: a flag adds none to them.
-                advice = "Name both sides" if tags else f"Give {flag} LANGUAGE, or begin the line with tags"
+                advice = f"Give {flag} LANGUAGE, or begin the line with tags"
+                if tags:  # those of a line are all that it has: flags add none to them
+                    advice = "Name both sides by --from and --to, or by the tags of a line"
                 raise ConfigError(
                     f"{flag}: {what} to translate {side}{where}, and the model has {len(self.languages)} of them."
                     f" {advice}, as {example}"

@@ -110,10 +110,14 @@ class Translator:
             self.planner.warn_of_tags(lines, work, first_line)
         return work
 
-    def best(self, ids: list[int]) -> Hypothesis:
-        """The best hypothesis for one source, given without EOS and not split, however long."""
+    def best(self, ids: list[int], first_ids: tuple[int, ...] = ()) -> Hypothesis:
+        """The best hypothesis for one source, given without EOS and not split, however long.
+
+        It begins with `first_ids`, as the token of its language.
+        """
         request = DecodeRequest(self.config, self.seed, n_likeliest=self.options.n_likeliest)
-        return search_all(self.engine, [Segment(0, 0, ids)], request)[0, 0][0]
+        segment = Segment(0, 0, ids, prefix=first_ids, n_first=len(first_ids))
+        return search_all(self.engine, [segment], request)[0, 0][0]
 
     def room(self, lines: Sequence[str]) -> list[int | None]:
         """How many tokens the prefix of each line's translation may have; None for a blank line."""

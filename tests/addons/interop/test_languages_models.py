@@ -277,6 +277,25 @@ def test_the_score_of_a_translation_has_the_token_of_its_language(place: Path) -
     assert json.loads(done.out)["tokens"][0][0] == "zho_Hans"
 
 
+def test_attention_is_that_of_the_translation_into_the_language_that_is_asked_for(place: Path) -> None:
+    search = ["--checkpoint", "n.safetensors", "--beam", "1", "decode.max_extra_length=5"]
+    found = {}
+    for code in ("fr", "zh-TW"):
+        done = run(["translate", *search, "--from", "de", "--to", code], place, stdin=f"{LINES[0]}\n".encode())
+        assert done.code == 0, done.err
+        expected = done.out.decode().strip()
+        drawn = run(["attention", LINES[0], *search, "--from", "de", "--to", code, "--output", f"{code}.json"], place)
+        assert drawn.code == 0, drawn.err
+        maps = json.loads((place / f"{code}.json").read_text(encoding="utf-8"))
+        assert maps["translation"] == expected
+        found[maps["written"][0]] = expected
+    assert list(found) == ["fra_Latn", "zho_Hant"]
+    assert len(set(found.values())) == 2
+    done = run(["attention", LINES[0], *search, "--output", "none.json"], place)
+    assert (done.code, (place / "none.json").exists()) == (2, False)
+    assert b"--to: no language to translate into" in done.err
+
+
 def test_scores_of_given_translations_are_those_of_transformers_with_an_empty_side_too(place: Path) -> None:
     transformers = pytest.importorskip("transformers")
     pairs = [(LINES[0], LINES[1]), (LINES[0], ""), ("", LINES[1])]

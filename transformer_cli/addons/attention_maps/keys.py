@@ -9,6 +9,7 @@ from transformer_cli.config.checks import model_names
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.fields import CHECKPOINT, DEVICE, OVERWRITE, PLUGINS, RUNS, SEED, check_ranges, key
 from transformer_cli.config.model import Positions
+from transformer_cli.config.shared import FROM, TAG, TO
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -50,6 +51,9 @@ class AttentionConfig:
         None, "File with a sentence on each line, or sentence<TAB>translation.", path=True, flag="--input"
     )
     translation: str | None = key(None, "Translation to show, instead of the model's own.", flag="--translation")
+    tag: str | None = key(None, TAG, flag="--tag")
+    source_lang: str | None = key(None, FROM, flag="--from")
+    target_lang: str | None = key(None, TO, flag="--to")
     checkpoint: Any = key(None, CHECKPOINT, path=True, flag="--checkpoint", repeated=True)
     runs: str = key("runs", RUNS, path=True)
     positions: int | None = key(

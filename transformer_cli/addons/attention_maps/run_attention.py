@@ -21,9 +21,12 @@ from transformer_cli.addons.attention_maps.maps import (
 from transformer_cli.addons.attention_maps.run_positions import draw_positions
 from transformer_cli.config.model import Autoregression, Positions
 from transformer_cli.data.lines import read_lines, shown
+from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.opening import with_own_length_penalty
+from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.results import Searched, TranslateOptions
 from transformer_cli.decoding.search import SEARCHES
 from transformer_cli.decoding.segmentation import split_line
@@ -85,6 +88,9 @@ def run(config: AttentionConfig) -> None:
     file = read_model(path)
     require(file, path, "transformer")
     check_layer_and_head(file, config)
+    tags, known = asked_tags(file, config.tag, config.source_lang, config.target_lang), file.tokenizers.source.tags
+    check_given_tags(tags, known)
+    work = [replace(job, sentence=with_tags(job.sentence, " ".join(tags), known)) for job in work]
     model, name = file.build(device), model_name(file, path)
     text = training_text([file])
     shows_steps = form == ".html" and SEARCHES[config.decode.search].has_trace
@@ -231,7 +237,7 @@ def encode_segment(job: Job, tokenizers: Tokenizers, translator: Translator) -> 
             f"the first {len(source)} of {whole} tokens, as decode.max_source_length={max_length} splits such sentences"
         ]
         LOGGER.warning("%s: %s", job.where, notes[0])
-    found = translator.best(source)
+    found = translator.best(source, tokenizers.first_ids(split_tags(job.sentence, tokenizers.source.tags)[0]))
     notes += [] if found.finished else ["stopped at its longest length"]
     explanation = explain_for_page(Searched(source, [found]), tokenizers) if found.trace is not None else None
     return EncodedPair(source, found.ids, found.finished, notes, explanation)
