@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformer_cli.config.compose import load_config
@@ -18,13 +18,13 @@ from transformer_cli.data.lines import shown
 from transformer_cli.data.named_sets import check_languages
 from transformer_cli.data.prepare import prepare, prepared_of
 from transformer_cli.data.tags import split_tags, with_tags
-from transformer_cli.decoding.directions import direction_tags
+from transformer_cli.decoding.directions import direction_of, direction_tags
 from transformer_cli.decoding.plan import listed_tags
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, TfmError
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, TfmError, quoted
 from transformer_cli.evaluation.held_out import HELD_OUT_FILE, read_held_out
 from transformer_cli.evaluation.saved import Scored
 from transformer_cli.evaluation.test_sets import TestSet, named_test_sets, own_files
-from transformer_cli.languages import iso_639_1
+from transformer_cli.languages import codes_meant, iso_639_1, matched
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.runs import read_config, run_of
 
@@ -46,19 +46,20 @@ def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: S
     if languages is None and max(map(len, sides)) > 1:
         example = f"{iso_639_1(sides[0][0])}-{iso_639_1(sides[1][0])}"
         raise ConfigError(
-            f"--languages: not given, and the model translates {model.source_lang} → {model.target_lang}. Say the"
+            f"--languages: not given, and the model translates {direction_of(model)}. Say the"
             f" direction of {flag}, as {example}"
         )
     languages = languages or "-".join(iso_639_1(side[0]) for side in sides)
     asked = check_languages(languages)
-    own = [[code for code in side if iso_639_1(code) == iso_639_1(one)] for side, one in zip(sides, asked, strict=True)]
+    own = [codes_meant(one, side) for side, one in zip(sides, asked, strict=True)]
     if not all(own):
         raise ConfigError(
-            f"--languages {languages}: the model translates {model.source_lang} → {model.target_lang}. Choose another"
+            f"--languages {languages}: the model translates {direction_of(model)}. Choose another"
             " direction or another --checkpoint"
         )
     [target_lang, *_] = own[1]
-    if language_of(tags, model.target_lang) not in ("", target_lang):
+    is_from_other = model.tokenizers.source.direction_of(tags)[0] not in ("", own[0][0])
+    if is_from_other or language_of(tags, model.target_lang) not in ("", target_lang):
         raise ConfigError(f"--tag {' '.join(tags)}: not of {languages}, the direction of {flag}. Leave one of them out")
     if len(sides[1]) == 1 or tags:
         return named_test_sets(names, languages)
@@ -70,11 +71,12 @@ def sets_for(names: Sequence[str], languages: str | None, model: Scored, tags: S
 
 def _corpus_test_set(config: EvaluateConfig, models: Sequence[Scored], path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the (first) model was trained on."""
+    asked = Direction(config.tag, config.source_lang, config.target_lang)
     if config.data is not None:
-        return named_test_set(check_corpus(config, config.data), models, is_tagged=bool(config.tag))
+        return named_test_set(check_corpus(config, config.data), models, asked=asked)
     try:
         kept = kept_test(models, path)
-        return named_test_set(check_corpus(config, own_corpus(models[0], path)), models, kept=kept)
+        return named_test_set(check_corpus(config, own_corpus(models[0], path)), models, asked=asked, kept=kept)
     except DataError as error:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of the model's run)") from error
 
@@ -85,26 +87,77 @@ def kept_test(models: Sequence[Scored], path: Path) -> ParallelText | None:
     return None if held_out is None else held_out.test
 
 
+@dataclass(frozen=True)
+class Direction:
+    """What --tag, --from and --to say, of a model of several languages; each is None where it says nothing."""
+
+    tag: str | None = None
+    source: str | None = None
+    target: str | None = None
+
+
+ANY = Direction()
+
+
 def named_test_set(
-    data: DataConfig, models: Sequence[Scored], *, is_tagged: bool = False, kept: ParallelText | None = None
+    data: DataConfig,
+    models: Sequence[Scored],
+    *,
+    asked: Direction = ANY,
+    kept: ParallelText | None = None,
 ) -> TestSet:
-    """The test set of a corpus; unless the user tags its lines, those of one language get the tag for it."""
+    """The test set of a corpus; unless the user tags its lines, those of one language get the tag for it.
+
+    Raises ConfigError for a direction of another corpus, or of another model.
+    """
     model = models[0]
     data = data.in_direction(model.source_lang, model.target_lang)
+    if asked.source and asked.target:
+        source, target = (matched(code, data.languages) for code in (asked.source, asked.target))
+        data = data.in_direction(source or "", target or "")
     sides = ((data.source_lang, model.source_lang), (data.target_lang, model.target_lang))
-    if not all(set(languages_of(ours)) <= set(languages_of(theirs)) for ours, theirs in sides):
+    known = [[_code_there(code, languages_of(theirs)) for code in languages_of(ours)] for ours, theirs in sides]
+    if not all(all(side) for side in known):
         raise ConfigError(
             f"data={data.name}: {data.source_lang} → {data.target_lang}, but the model translates"
-            f" {model.source_lang} → {model.target_lang}. Choose another corpus or another --checkpoint"
+            f" {direction_of(model)}. Choose another corpus or another --checkpoint"
         )
+    source, target = (
+        _code_asked(flag, code, side, data) if code else (side[0] if len(side) == 1 else None)
+        for flag, code, side in (("--from", asked.source, known[0]), ("--to", asked.target, known[1]))
+    )
     if data.all_tags:
         check_model_tags(data, model)
     text = load_test(data, models, kept)
     sources = text.sources
-    if data.target_lang != model.target_lang and not data.all_tags and not is_tagged:
-        found = tags_between(model, data.source_lang, data.target_lang)
-        sources = tagged_for(sources, found, model, f"data={data.name}")
+    is_of_more = [*known[1]] != languages_of(model.target_lang) or bool(model.tokenizers.source.languages)
+    if is_of_more and not data.all_tags and not asked.tag and target:
+        sources = tagged_for(sources, tags_between(model, source, target), model, f"data={data.name}")
+    elif (asked.source or asked.target) and data.all_tags:
+        _refuse_for_tagged(asked, sources, model, data)
     return TestSet(f"{data.title}.test", sources, [text.targets], text.parts)
+
+
+def _code_there(code: str, theirs: Sequence[str]) -> str:
+    """The model's code for a language of a corpus; empty where it has none, or several."""
+    return code if code in theirs else matched(code, theirs) or ""
+
+
+def _code_asked(flag: str, code: str, known: Sequence[str], data: DataConfig) -> str:
+    """The one of `known` that a flag names. Raises ConfigError for a language that the corpus does not have there."""
+    if (found := matched(code, known)) is None:
+        direction = f"{data.source_lang} → {data.target_lang}"
+        raise ConfigError(f"{flag} {quoted(code)[1:-1]}: data={data.name} is {direction}. Leave one of them out")
+    return found
+
+
+def _refuse_for_tagged(asked: Direction, sources: Sequence[str], model: Scored, data: DataConfig) -> None:
+    """Raise ConfigError for --from and --to where every line says by itself what its languages are."""
+    if all(split_tags(line, model.tokenizers.source.tags)[0] for line in sources if line.strip()):
+        flag = f"--to {asked.target}" if asked.target else f"--from {asked.source}"
+        raise ConfigError(
+            f"{flag}: the lines of data={data.name} begin with tags, which say their languages. Leave it out"
+        )
 
 
 def check_model_tags(data: DataConfig, model: Scored) -> None:
@@ -116,7 +169,7 @@ def check_model_tags(data: DataConfig, model: Scored) -> None:
         raise ConfigError(f"data={data.name}: its lines have the tag {unknown[0]}, but not the model ({has})")
 
 
-def tags_between(model: Scored, source_lang: str, target_lang: str) -> Sequence[str]:
+def tags_between(model: Scored, source_lang: str | None, target_lang: str) -> Sequence[str]:
     """The tags of a direction; none where several ask for its target language."""
     if model.tokenizers.source.languages:
         return direction_tags(model, source_lang, target_lang)

@@ -1,6 +1,7 @@
 """NLLB-200 and M2M-100 with all their languages: read, asked for a direction, trained on, and written back."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +20,10 @@ from transformer_cli.addons.interop.foreign import ReadOptions
 from transformer_cli.addons.interop.importing import import_model, read
 from transformer_cli.addons.interop.m2m100 import LANGUAGES, NLLB_LANGUAGES
 from transformer_cli.addons.interop.verify import in_all_languages
+from transformer_cli.config.compose import load_config
+from transformer_cli.data.corpus import load_text
 from transformer_cli.errors import CheckpointError, ConfigError
+from transformer_cli.evaluation.model_test_sets import Direction, named_test_set
 from transformer_cli.models.file import read_model, write_model
 
 LINES = sentences(4, seed=3)
@@ -310,6 +314,48 @@ def test_scores_of_given_translations_are_those_of_transformers_with_an_empty_si
         with torch.no_grad():  # its loss is a mean over the labels: language, text and end
             expected.append(-model(**batch).loss.item() * batch.labels.shape[1])
     assert [float(line) for line in done.out.splitlines()] == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "tags", "name"),
+    [
+        (Direction(), "<eng_Latn> <2fra_Latn>", "demo_en_fr.test"),
+        (Direction(target="fr"), "<eng_Latn> <2fra_Latn>", "demo_en_fr.test"),
+        (Direction(source="fra", target="en"), "<fra_Latn> <2eng_Latn>", "demo_en_fr.fr-en.test"),
+    ],
+)
+def test_a_corpus_with_codes_of_iso_is_scored_in_the_directions_that_it_has(
+    asked: Direction, tags: str, name: str, place: Path
+) -> None:
+    model, data = read_model(place / "n.safetensors"), load_config("evaluate", ["data=demo_en_fr"]).data
+    text = load_text(data, "test")
+    assert text is not None
+    sources, references = (text.targets, text.sources) if asked.source else (text.sources, text.targets)
+    test = named_test_set(data, [model], asked=asked)
+    assert (test.name, test.references) == (name, [references])
+    assert test.sources == [f"{tags} {line}" for line in sources]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (Direction(target="de"), "--to de: data=demo_en_fr is en → fr. Leave one of them out"),
+        (Direction(source="de", target="fr"), "--from de: data=demo_en_fr is en → fr. Leave one of them out"),
+    ],
+)
+def test_a_direction_that_a_corpus_does_not_have_is_refused(asked: Direction, says: str, place: Path) -> None:
+    model, data = read_model(place / "n.safetensors"), load_config("evaluate", ["data=demo_en_fr"]).data
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        named_test_set(data, [model], asked=asked)
+
+
+def test_a_direction_is_refused_for_a_corpus_whose_lines_say_theirs(place: Path) -> None:
+    model = read_model(place / "n.safetensors")
+    tagged = ["data=demo_en_fr", "data.tags=['<eng_Latn> <2fra_Latn>']", "data.test_tags=['<eng_Latn> <2fra_Latn>']"]
+    data = load_config("evaluate", tagged).data
+    assert named_test_set(data, [model]).sources[0].startswith("<eng_Latn> <2fra_Latn> ")
+    with pytest.raises(ConfigError, match="--to fr: the lines of data=demo_en_fr begin with tags"):
+        named_test_set(data, [model], asked=Direction(target="fr"))
 
 
 # ---- Written back

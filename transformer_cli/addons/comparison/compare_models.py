@@ -19,7 +19,7 @@ from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings
-from transformer_cli.evaluation.model_test_sets import kept_test, named_test_set, own_corpus, sets_for
+from transformer_cli.evaluation.model_test_sets import Direction, kept_test, named_test_set, own_corpus, sets_for
 from transformer_cli.evaluation.saved import Scored, directions_of_lines
 from transformer_cli.evaluation.search_signature import search_signature
 from transformer_cli.evaluation.test_sets import TestSet
@@ -145,6 +145,7 @@ def test_set_for(config: CompareConfig, model: _Model) -> TestSet:
     """
     if config.test_set is not None:
         return sets_for([config.test_set], config.languages, model.first, tags_for(config, model))[0]
+    asked = Direction(config.tag, config.source_lang, config.target_lang)
     test = test_set_of(config)
     if test is not None:
         if not test.sources:
@@ -153,10 +154,11 @@ def test_set_for(config: CompareConfig, model: _Model) -> TestSet:
             )
         return test
     if config.data is not None:
-        return named_test_set(config.data, [model.first], is_tagged=bool(config.tag))
+        return named_test_set(config.data, [model.first], asked=asked)
     try:
         path = model.opened.paths[0]
-        return named_test_set(own_corpus(model.first, path), [model.first], kept=kept_test([model.first], path))
+        kept = kept_test([model.first], path)
+        return named_test_set(own_corpus(model.first, path), [model.first], asked=asked, kept=kept)
     except DataError as error:
         raise DataError(f"{error}, or give --source and --reference (this is the corpus of {model.name})") from error
 
