@@ -274,7 +274,37 @@ for _code, _names in (row.split(": ") for row in _OTHER_NAMES.strip().split("\n"
 _SPELLED = {name: code for code, names in _SPELLINGS.items() for name in names}
 # What clients and models mean by codes of programs; `no` and `nb` are used for the same language.
 _MEANT = {"nb": "no", "pb": "pt-br", "zt": "zh-hant"}
-_USUAL_SCRIPT = {"zh": "hans", "sr": "cyrl", "az": "latn", "uz": "latn", "bs": "latn", "kk": "cyrl", "mn": "cyrl"}
+# The script that a language is usually written in, where that is another than the Latin one.
+_SCRIPTS = """
+arab: ar azb ckb fa prs ps sd ug ur
+armn: hy
+beng: as bn
+cyrl: ba be bg kk ky mk mn ru sr tg tt uk
+deva: hi mr ne sa
+ethi: am ti
+geor: ka
+grek: el
+gujr: gu
+guru: pa
+hans: zh
+hebr: he yi
+khmr: km
+knda: kn
+laoo: lo
+mlym: ml
+mymr: my shn
+orya: or
+sinh: si
+taml: ta
+telu: te
+thai: th
+tibt: bo dz
+"""
+_OF_SEVERAL_SCRIPTS = ("ja", "ko")  # and written in any of them by the same code
+_USUAL_SCRIPT = {code: "latn" for code in NAMES if code not in _OF_SEVERAL_SCRIPTS}
+_USUAL_SCRIPT |= {
+    code: row.split(": ")[0] for row in _SCRIPTS.strip().split("\n") for code in row.split(": ")[1].split()
+}
 _SCRIPT_OF_REGION = {("zh", "tw"): "hant", ("zh", "hk"): "hant", ("zh", "mo"): "hant"}
 _SCRIPT_OF_MODIFIER = {"latin": "latn", "cyrillic": "cyrl"}
 
@@ -327,6 +357,12 @@ def codes_meant(asked: str, known: Iterable[str]) -> list[str]:
         if rank is not None:
             ranked.setdefault(rank, []).append(code)
     return ranked[min(ranked)] if ranked else []
+
+
+def near_codes(asked: str, known: Iterable[str]) -> list[str]:
+    """The codes of `known` for the language that is meant, in another script or region, or called by its name."""
+    language = Code.of(code_of_name(asked.strip().casefold()) or asked).language
+    return [code for code in known if Code.of(code).language == language]
 
 
 def _distance(asked: Code, code: Code) -> int | None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from transformer_cli.config.tags import language_of, languages_of, source_tag, tags_in, target_tag
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, quoted
-from transformer_cli.languages import codes_meant
+from transformer_cli.languages import codes_meant, language_name, near_codes
 from transformer_cli.registry import did_you_mean
 
 _N_NAMED = 10  # languages in a message; the rest are counted
@@ -71,9 +71,16 @@ def language_among(asked: str, declared: Sequence[str], every: Sequence[str], *,
     if found:
         raise ConfigError(f"{flag} {quoted(asked)[1:-1]}: the model has {' and '.join(found)}. Name one of them")
     raise ConfigError(
-        f"{flag} {quoted(asked)[1:-1]}: not a language of the model{did_you_mean(asked, known)}"
+        f"{flag} {quoted(asked)[1:-1]}: not a language of the model{_near(asked, known)}"
         f" (languages: {listed_languages(known)})"
     )
+
+
+def _near(asked: str, known: Sequence[str]) -> str:
+    """The languages that may be meant; the code of another one is no slip of the pen, so none is like it."""
+    if near := near_codes(asked, known):
+        return f"; did you mean {' or '.join(f'`{code}`' for code in near)}?"
+    return "" if language_name(asked) else did_you_mean(asked, known)
 
 
 def listed_languages(codes: Sequence[str]) -> str:

@@ -238,6 +238,9 @@ def test_codes_of_any_standard_ask_for_a_direction(place: Path) -> None:
         (("--to", "fr"), "--from: no language to translate from"),
         (("--from", "en", "--to", "ks"), "--to ks: the model has kas_Arab and kas_Deva. Name one of them"),
         (("--from", "en", "--to", "fra_Lath"), "--to fra_Lath: not a language of the model; did you mean `fra_Latn`?"),
+        (("--from", "English", "--to", "fr"), "--from English: not a language of the model; did you mean `eng_Latn`?"),
+        (("--from", "en", "--to", "de_Cyrl"), "--to de_Cyrl: not a language of the model; did you mean `deu_Latn`?"),
+        (("--from", "en", "--to", "sr_Latn"), "--to sr_Latn: not a language of the model (languages: deu_Latn, eng"),
         (("--from", "tlh", "--to", "fr"), "--from tlh: not a language of the model (languages: deu_Latn, eng_Latn"),
     ],
 )

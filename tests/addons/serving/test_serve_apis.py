@@ -84,6 +84,14 @@ def test_a_clients_code_is_that_of_a_model(asked: str, known: list[str], code: s
     assert matched(asked, known) == code
 
 
+def test_a_script_that_a_language_is_not_usually_written_in_is_another(served: Running) -> None:
+    assert (matched("fr_Cyrl", ["fr"]), matched("pa-Arab", ["pa"]), matched("ru_Latn", ["ru"])) == (None, None, None)
+    assert (matched("fr_Latn", ["fr"]), matched("pan_Guru", ["pa"]), matched("ja-Jpan", ["ja"])) == ("fr", "pa", "ja")
+    status, answer = served.ask("/translate", {"q": "x", "source": "de-Cyrl", "target": "en"})
+    assert status == 400
+    assert "; for de-Cyrl there is de. Choose" in answer["error"]
+
+
 def test_languages_are_detected_among_those_that_are_loaded() -> None:
     german = detect("Der Hund liegt auf dem Sofa.", ["en_US", "de", "fr"])
     assert (german[0].language, german[0].confidence > 0.9) == ("de", True)
@@ -91,6 +99,22 @@ def test_languages_are_detected_among_those_that_are_loaded() -> None:
     assert detect("The <b>dog</b> lies on the sofa.", ["de", "en_US"])[0].language == "en_US"
     assert {one.confidence for one in detect("123 😀", ["de", "en"])} == {0.0}, "nothing says which"
     assert [one.language for one in detect("Hund", ["hsb", "de"])] == ["de"], "it does not know Upper Sorbian"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("這是一個美好的一天。", "zho_Hant"),
+        ("这是一个美好的一天。", "zho_Hans"),
+        ("中文", "zho_Hans"),  # written so in both: the first
+        ("Добар дан, како сте данас?", "srp_Cyrl"),
+    ],
+)
+def test_of_a_language_in_two_scripts_that_of_the_text_is_detected(text: str, language: str) -> None:
+    codes = ["eng_Latn", "srp_Latn", "srp_Cyrl", "zho_Hans", "zho_Hant"]
+    first, *others = detect(text, codes)
+    assert first.language == language
+    assert sum(one.confidence for one in (first, *others)) == pytest.approx(1)
 
 
 def test_texts_of_a_list_are_detected_one_by_one_and_each_has_its_model(both: Running) -> None:

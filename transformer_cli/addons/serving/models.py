@@ -30,7 +30,7 @@ from transformer_cli.decoding.shared_engine import SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
-from transformer_cli.languages import matched
+from transformer_cli.languages import matched, near_codes
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.exported import Exported
@@ -281,11 +281,18 @@ class ModelTable:
             found = [one for one in found if one[2] is None] or found
         if len(found) != 1:
             asked = f"{source or 'any language'} → {target or 'any language'}"
-            what = "several models" if found else "no model"
+            what = "several models" if found else f"no model{self._meant(source, target)}"
             raise RequestError(400, f"{asked}: {what}. Choose one of {self.shown_pairs()}")
         source, target, pivot = found[0]
         legs = [(source, target)] if pivot is None else [(source, pivot), (pivot, target)]
         return [Step(self.model_of(*leg), *leg) for leg in legs]
+
+    def _meant(self, *asked: str | None) -> str:
+        """The languages of the models that a code may mean which is none of theirs; empty where there are none."""
+        sides = [list(dict.fromkeys(side)) for side in ((s for s, _, _ in self._pairs), (t for _, t, _ in self._pairs))]
+        near = [(code, near_codes(code, side)) for code, side in zip(asked, sides, strict=True) if code]
+        near = [(code, codes) for code, codes in near if codes and code not in codes]
+        return "".join(f"; for {code} there is {' and '.join(codes)}" for code, codes in near)
 
     def model_of(self, source: str, target: str) -> ServedModel:
         return next(model for model in self.models if model.translates(source, target))
