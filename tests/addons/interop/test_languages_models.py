@@ -105,6 +105,7 @@ def test_a_direction_that_is_named_makes_a_model_of_that(place: Path, tmp_path: 
         ("gap", "no added token has the id .*: of two revisions"),
         ("two", "two files give the id .*: of two revisions"),
         ("overlap", "among the added tokens: of two revisions"),
+        ("twice", "eng_Latn.* is the added token of two ids: of two revisions"),
         ("legacy", "legacy_behaviour='maybe': neither true nor false"),
         ("no pieces", r"sentencepiece.bpe.model: no such file"),
         ("no languages", "none of its added tokens names a language"),
@@ -127,6 +128,9 @@ def test_files_that_do_not_fit_together_are_refused_in_one_line(fault: str, says
         write_json(folder / "added_tokens.json", {"<other>": int(max(tokens, key=int))})
     elif fault == "overlap":
         tokens["7"] = {"content": "eng_Latn"}
+    elif fault == "twice":
+        (of_french,) = (number for number, token in tokens.items() if token["content"] == "fra_Latn")
+        tokens[of_french]["content"] = "eng_Latn"
     elif fault == "no pieces":
         (folder / "sentencepiece.bpe.model").unlink()
     elif fault == "no languages":

@@ -7,6 +7,7 @@ NLLB, whose older convention has it at the end, behind `</s>`.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -189,6 +190,8 @@ def _with_added(
         refuse_file(
             file, f"has {n:,} pieces, and no added token has the id {gap:,}: of two revisions. Fetch the folder again"
         )
+    if twice := [token for token, count in Counter(behind.values()).items() if count > 1]:
+        refuse_file(folder, f"{quoted(twice[0])} is the added token of two ids: of two revisions. Fetch it again")
     total = n + len(behind)
     if not total <= size <= total + _MOST_UNUSED:
         refuse_file(
