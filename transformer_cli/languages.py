@@ -275,36 +275,15 @@ _SPELLED = {name: code for code, names in _SPELLINGS.items() for name in names}
 # What clients and models mean by codes of programs; `no` and `nb` are used for the same language.
 _MEANT = {"nb": "no", "pb": "pt-br", "zt": "zh-hant"}
 # The script that a language is usually written in, where that is another than the Latin one.
-_SCRIPTS = """
-arab: ar azb ckb fa prs ps sd ug ur
-armn: hy
-beng: as bn
-cyrl: ba be bg kk ky mk mn ru sr tg tt uk
-deva: hi mr ne sa
-ethi: am ti
-geor: ka
-grek: el
-gujr: gu
-guru: pa
-hans: zh
-hebr: he yi
-khmr: km
-knda: kn
-laoo: lo
-mlym: ml
-mymr: my shn
-orya: or
-sinh: si
-taml: ta
-telu: te
-thai: th
-tibt: bo dz
-"""
+_SCRIPTS = (
+    "arab: ar azb ckb fa prs ps sd ug ur, armn: hy, beng: as bn, cyrl: ba be bg kk ky mk mn ru sr tg tt uk,"
+    " deva: hi mr ne sa, ethi: am ti, geor: ka, grek: el, gujr: gu, guru: pa, hans: zh, hebr: he yi, khmr: km,"
+    " knda: kn, laoo: lo, mlym: ml, mymr: my shn, orya: or, sinh: si, taml: ta, telu: te, thai: th, tibt: bo dz"
+)
 _OF_SEVERAL_SCRIPTS = ("ja", "ko")  # and written in any of them by the same code
 _USUAL_SCRIPT = {code: "latn" for code in NAMES if code not in _OF_SEVERAL_SCRIPTS}
-_USUAL_SCRIPT |= {
-    code: row.split(": ")[0] for row in _SCRIPTS.strip().split("\n") for code in row.split(": ")[1].split()
-}
+for _script, _codes in (row.split(": ") for row in _SCRIPTS.split(", ")):
+    _USUAL_SCRIPT |= dict.fromkeys(_codes.split(), _script)
 _SCRIPT_OF_REGION = {("zh", "tw"): "hant", ("zh", "hk"): "hant", ("zh", "mo"): "hant"}
 _SCRIPT_OF_MODIFIER = {"latin": "latn", "cyrillic": "cyrl"}
 
