@@ -24,6 +24,7 @@ ARGUMENTS = {
     "embed": ["--output", "out.npy"],
     "evaluate": ["--source", "text", "--reference", "text"],
     "score": ["--source", "text", "--translation", "text"],
+    "shortlist": ["--source", "text", "--translation", "text"],
     "attention": ["a b"],
     "generate": ["a"],
     "average": ["--last", "2", "--output", "out"],
