@@ -7,6 +7,7 @@ from transformer_cli.errors import EnvironmentFault
 
 EXTRAS = {
     "ctranslate2": "export",
+    "fxtranslate": "firefox",
     "transformers": "export",
     "onnx": "export",
     "onnxruntime": "export",

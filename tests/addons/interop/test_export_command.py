@@ -126,7 +126,7 @@ def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None
     ("arguments", "code", "says"),
     [
         (EXPORT[:2], 2, ["--output: not given. Name the folder for the model"]),
-        (["export"], 2, ["tfm export: no format given. Name one: argos, ctranslate2, huggingface, marian or onnx"]),
+        (["export"], 2, ["no format given. Name one: argos, ctranslate2, firefox, huggingface, marian or onnx"]),
         (["export", *EXPORT[2:]], 2, ["tfm export: no format given"]),
         (["export", "ctranslate", *EXPORT[2:]], 2, ["format=ctranslate: unknown; did you mean `ctranslate2`?"]),
         ([*EXPORT, "--checkpoint", "model.safetensors"], 2, ["--checkpoint: names several", "tfm average"]),

@@ -398,7 +398,7 @@ def npz_of(model: ModelFile, tmp_path: Path) -> Path:
     """The .npz of a model, also of one that Marian's own search would treat otherwise."""
     folder = tmp_path / "en-de"
     folder.mkdir()
-    vocabularies = marian._vocabularies(model)
+    vocabularies = marian.vocabularies_of(model)
     (folder / "vocab.spm").write_bytes(vocabularies[0].files["vocab.spm"])
     write_npz(folder / "model.npz", marian.items(model, vocabularies))
     return folder / "model.npz"

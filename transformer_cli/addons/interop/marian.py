@@ -51,9 +51,10 @@ def write(model: ModelFile, directory: Path) -> None:
 
     Raises ConfigError for an option of the model that Marian does not have.
     """
-    _check(model.config)
+    check_self_attention(model.config, "the Marian files that tfm writes", "Use `tfm export onnx`")
+    check_kind(model.config)
     model = with_wide_embeddings(model)
-    vocabularies = _vocabularies(model)
+    vocabularies = vocabularies_of(model)
     for vocabulary in vocabularies:
         for name, content in vocabulary.files.items():
             (directory / name).write_bytes(content)
@@ -68,8 +69,8 @@ def write(model: ModelFile, directory: Path) -> None:
     (directory / DECODER_FILE).write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
 
 
-def _check(config: ModelConfig) -> None:
-    check_self_attention(config, "the Marian files that tfm writes", "Use `tfm export onnx`")
+def check_kind(config: ModelConfig) -> None:
+    """Raise ConfigError for an option that no model of Marian's has."""
     if config.norm is not Norm.post:
         why = (
             "Marian trains and scores pre-LN as it is, but its search leaves out a norm of the decoder's self-attention"
@@ -97,7 +98,7 @@ def max_positions(config: ModelConfig) -> int | None:
     return None
 
 
-def _tied(config: ModelConfig) -> Tied:
+def tied_as_theirs(config: ModelConfig) -> Tied:
     return next(
         tied
         for tied in (Tied(True, True), Tied(False, True), Tied(True, False), Tied(False, False))
@@ -105,7 +106,7 @@ def _tied(config: ModelConfig) -> Tied:
     )
 
 
-def _vocabularies(model: ModelFile) -> tuple[Written, Written]:
+def vocabularies_of(model: ModelFile) -> tuple[Written, Written]:
     """The vocabularies of source and target: one if both have the same ids, though each is cut by its own segmenter."""
     hides_pad = _hides_pad(model)
     source, target = model.tokenizers.source, model.tokenizers.target
@@ -133,7 +134,7 @@ def _hides_pad(model: ModelFile) -> bool:
 
 def items(model: ModelFile, vocabularies: tuple[Written, Written]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """Marian's items, sorted by name, and its options at the end."""
-    config, tied, sizes = model.config, _tied(model.config), _sizes(vocabularies)
+    config, tied, sizes = model.config, tied_as_theirs(model.config), _sizes(vocabularies)
     parts = parts_of(model)
     names = {their_name(part, config, tied): part for part in part_names(config)}
     for name, part in sorted(names.items()):
@@ -172,7 +173,7 @@ class Loaded(Original):
 
     def __init__(self, directory: Path, model: ModelFile) -> None:
         model = with_wide_embeddings(model)
-        vocabularies, tied = _vocabularies(model), _tied(model.config)
+        vocabularies, tied = vocabularies_of(model), tied_as_theirs(model.config)
         sizes = _sizes(vocabularies)
         self.orders = vocabularies[0].order, vocabularies[1].order
         self.texts = [

@@ -6,7 +6,7 @@ Marian multiplies rows by a matrix: its weights are [in, out], ours are [out, in
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Tying
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions, Tying
 
 OPTIONS = "special:model.yml"  # the item that holds the options
 POSITIONS = "Wpos"
@@ -17,9 +17,9 @@ ACTIVATIONS = {"relu": Activation.relu, "swish": Activation.silu}
 # What is done before a sub-layer, after it, and after a stack; dropout (d) and the residual sum (a) left out.
 NORMS = {("", "n", ""): Norm.post, ("n", "", "n"): Norm.pre}
 
-_BLOCKS = {"self": "self", "cross": "context", "ffn": "ffn"}
-_MATRICES = {"q": "q", "k": "k", "v": "v", "o": "o", "in": "1", "out": "2"}
-_NORM_OF = {"self": "_Wo", "cross": "_Wo", "ffn": "_ffn"}
+_BLOCKS = {"self": "self", "rnn": "rnn", "cross": "context", "ffn": "ffn"}
+_MATRICES = {"q": "q", "k": "k", "v": "v", "o": "o", "input": "", "forget": "f", "in": "1", "out": "2"}
+_NORM_OF = {"self": "_Wo", "rnn": "_ffn", "cross": "_Wo", "ffn": "_ffn"}
 _LN = {"weight": "scale", "bias": "bias"}
 
 
@@ -95,11 +95,11 @@ def marian_options(config: ModelConfig, sizes: tuple[int, int], tied: Tied, vers
     Those of other kinds of models have their defaults.
     """
     activation = next(name for name, ours in ACTIVATIONS.items() if ours is config.activation)
-    is_pre = config.norm is Norm.pre
+    is_pre, is_recurrent = config.norm is Norm.pre, config.decoder is Autoregression.ssru
     return {
         "bert-train-type-embeddings": True,
         "bert-type-vocab-size": 2,
-        "dec-cell": "gru",
+        "dec-cell": "ssru" if is_recurrent else "gru",
         "dec-cell-base-depth": 2,
         "dec-cell-high-depth": 1,
         "dec-depth": config.n_decoder_layers,
@@ -129,7 +129,7 @@ def marian_options(config: ModelConfig, sizes: tuple[int, int], tied: Tied, vers
         "transformer-alibi-shift": False,
         "transformer-alibi-trainable": False,
         "transformer-attention-mask": "default",
-        "transformer-decoder-autoreg": "self-attention",
+        "transformer-decoder-autoreg": "rnn" if is_recurrent else "self-attention",
         "transformer-decoder-dim-ffn": 0,
         "transformer-decoder-ffn-depth": 0,
         "transformer-dim-aan": 2048,

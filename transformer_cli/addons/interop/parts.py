@@ -1,8 +1,9 @@
 """The parts of an encoder-decoder by canonical names, which readers and writers of other formats map to theirs.
 
-Names: `encoder.0.self.q.weight`, with side, number of the layer, block (self, cross, ffn), matrix (q, k, v, o; in,
-gate, out) or norm, and weight or bias; `encoder.norm.weight` of a final norm (pre-LN); `encoder.positions` of learned
-ones; `source_embedding`, `target_embedding`, `output` and `output_bias`. A weight is [out, in], as in torch.
+Names: `encoder.0.self.q.weight`, with side, number of the layer, block (self or rnn, cross, ffn), matrix (q, k, v, o;
+input, forget; in, gate, out) or norm, and weight or bias; `encoder.norm.weight` of a final norm (pre-LN);
+`encoder.positions` of learned ones; `source_embedding`, `target_embedding`, `output` and `output_bias`. A weight is
+[out, in], as in torch.
 
 Our own weights hold queries, keys and values in one matrix, and a tied matrix once.
 """
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.interop.weights import built, projections
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.file import ModelFile
 
@@ -22,8 +23,7 @@ Fetch = Callable[[str], Tensor | None]  # a part by its name; None for a bias th
 Weights = dict[str, Callable[[], Tensor]]  # each is read when it is called
 
 STACKS = ("encoder", "decoder")
-_BLOCKS = {"encoder": ("self", "ffn"), "decoder": ("self", "cross", "ffn")}
-_MODULES = {"self": "self_attention", "cross": "cross_attention", "ffn": "feed_forward"}
+_MODULES = {"self": "self_attention", "rnn": "self_attention", "cross": "cross_attention", "ffn": "feed_forward"}
 
 
 def part_names(config: ModelConfig) -> Iterator[str]:
@@ -35,10 +35,19 @@ def part_names(config: ModelConfig) -> Iterator[str]:
         if config.norm is Norm.pre:
             yield from _norm(f"{side}.norm", config)
         for i in range(n_layers(config, side)):
-            for block in _BLOCKS[side]:
+            for block in blocks(config, side):
                 for matrix in _matrices(block, config):
-                    yield from (f"{side}.{i}.{block}.{matrix}.weight", f"{side}.{i}.{block}.{matrix}.bias")
+                    yield f"{side}.{i}.{block}.{matrix}.weight"
+                    if matrix != "input":  # of an SSRU, which has none
+                        yield f"{side}.{i}.{block}.{matrix}.bias"
                 yield from _norm(f"{side}.{i}.{block}.norm", config)
+
+
+def blocks(config: ModelConfig, side: str) -> tuple[str, ...]:
+    """The blocks of a layer, in order."""
+    if side == "encoder":
+        return ("self", "ffn")
+    return ("rnn" if config.decoder is Autoregression.ssru else "self", "cross", "ffn")
 
 
 def n_layers(config: ModelConfig, side: str) -> int:
@@ -46,6 +55,8 @@ def n_layers(config: ModelConfig, side: str) -> int:
 
 
 def _matrices(block: str, config: ModelConfig) -> tuple[str, ...]:
+    if block == "rnn":
+        return ("input", "forget")
     if block != "ffn":
         return ("q", "k", "v", "o")
     return ("gate", "in", "out") if config.activation is Activation.swiglu else ("in", "out")
@@ -89,10 +100,14 @@ def weights_from_parts(config: ModelConfig, fetch: Fetch) -> Weights:
                 put(part, part)
         for i in range(n_layers(config, side)):
             layer = f"{side}.layers.{i}"
-            for block in _BLOCKS[side]:
+            for block in blocks(config, side):
                 theirs, module = f"{side}.{i}.{block}", f"{layer}.{_MODULES[block]}"
                 for part in _norm(f"{theirs}.norm", config):
                     put(f"{layer}.around_{_MODULES[block]}.norm.{part.rpartition('.')[2]}", part)
+                if block == "rnn":
+                    put(f"{module}.to_input.weight", f"{theirs}.input.weight")
+                    put_linear(f"{module}.to_forget", theirs, ("forget",))
+                    continue
                 if block == "self":
                     put_linear(f"{module}.to_qkv", theirs, ("q", "k", "v"))
                 elif block == "cross":
@@ -135,10 +150,14 @@ def parts_of(model: ModelFile) -> Mapping[str, Tensor]:
         if config.norm is Norm.pre:
             parts |= {f"{side}.norm.{name}": weight for name, weight in stack.norm.named_parameters()}
         for i, layer in enumerate(stack.layers):
-            for block in _BLOCKS[side]:
+            for block in blocks(config, side):
                 module, name = getattr(layer, _MODULES[block]), f"{side}.{i}.{block}"
                 around = getattr(layer, f"around_{_MODULES[block]}")
                 parts |= {f"{name}.norm.{kind}": weight for kind, weight in around.norm.named_parameters()}
+                if block == "rnn":
+                    parts |= {f"{name}.input.weight": module.to_input.weight}
+                    parts |= {f"{name}.forget.{kind}": x for kind, x in module.to_forget.named_parameters()}
+                    continue
                 if block == "ffn":
                     matrices = _matrices(block, config)[:-1]
                     weights = module.to_hidden.weight.chunk(len(matrices))

@@ -34,6 +34,24 @@ class Importer(Protocol):
     # where the folder is not of its format. Only these are downloaded.
 
 
+class Verdict(Protocol):
+    """What a verification found."""
+
+    @property
+    def lines(self) -> int:
+        """How many were compared."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the model may be published."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record beside the model."""
+
+    def lines_of_text(self) -> list[str]:
+        """Lines for people."""
+
+
 class Exporter:
     """Writes the format of one program, and loads what it has written, to be verified."""
 
@@ -45,6 +63,8 @@ class Exporter:
     takes_tags = True  # whether a text can have tags there
     place = "FOLDER the folder of this file"  # what stands for the model in `usage`
     has_hub_header = False  # whether its model card begins with what the Hugging Face Hub reads
+    n_lines = 64  # that are compared
+    quantization: str | None = None  # number format of the weights, where a format has one alone
 
     def max_positions(self, config: "ModelConfig") -> int | None:
         """Tokens that a sentence may have there; None: any number. Raises ConfigError for what it cannot express."""
@@ -56,6 +76,16 @@ class Exporter:
         `config` is the ExportConfig; its `options` has all settings of the dataclass that the exporter registered.
         """
         raise NotImplementedError
+
+    def write_with(self, model: "ModelFile", folder: Path, config: Any, lines: Sequence[str]) -> "Program":
+        """`write`, of a format that is calibrated on `lines`, which will be compared as well."""
+        return self.write(model, folder, config)
+
+    def verify(self, model: "ModelFile", program: Any, lines: Sequence[str], config: Any) -> Verdict:
+        """Compare what `write` has loaded with the model; otherwise than by `addons.interop.verify`, if need be."""
+        from transformer_cli.addons.interop.verify import verify
+
+        return verify(model, program, lines, is_float32=config.quantization.name == "float32")
 
     @property
     def pack(self) -> "Pack | None":

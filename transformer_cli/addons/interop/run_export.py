@@ -8,12 +8,12 @@ from pathlib import Path
 
 from transformer_cli.addons.interop.export_file import listed_files, sha256_of
 from transformer_cli.addons.interop.exported import facts_of
-from transformer_cli.addons.interop.keys import ExportConfig, Quantization
+from transformer_cli.addons.interop.keys import ExportConfig
 from transformer_cli.addons.interop.model_card import CARD, card, read_scores
 from transformer_cli.addons.interop.publish import check_destination, publishing
 from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.robustness_card import robustness_beside
-from transformer_cli.addons.interop.verify import N_LINES, in_all_languages, made_up, verify
+from transformer_cli.addons.interop.verify import in_all_languages, made_up
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.options import checked_options
 from transformer_cli.data.corpus import load_text
@@ -55,7 +55,7 @@ def run(config: ExportConfig) -> None:
     model = read_model(path)
     require(model, path, "transformer")
     refuse_plugin(model, path, program=f"tfm export {config.format}")
-    lines, whose = text_for(model, path)
+    lines, whose = text_for(model, path, form.n_lines)
     known = model.tokenizers.source.tags
     if form.takes_tags:
         if model.tokenizers.source.languages:
@@ -67,11 +67,12 @@ def run(config: ExportConfig) -> None:
         lines = [split_tags(line, known)[1] for line in lines]
     facts = facts_of(model, sha256_of(path), program=config.format, max_positions=form.max_positions(model.config))
     library = f"{form.packages[0]} {version(form.packages[0])}"
-    facts |= {"library": library, "quantization": config.quantization.name, "license": config.license, "test": test}
+    quantization = form.quantization or config.quantization.name
+    facts |= {"library": library, "quantization": quantization, "license": config.license, "test": test}
     facts["robustness"] = robustness_beside(path, facts["model_sha256"])
     with publishing(output, facts, overwrite=config.overwrite, pack=pack) as folder:
-        program = form.write(model, folder, replace(config, options=options))
-        verdict = verify(model, program, lines, is_float32=config.quantization is Quantization.float32)
+        program = form.write_with(model, folder, replace(config, options=options), lines)
+        verdict = form.verify(model, program, lines, config)
         facts["verified"] = {"text": whose, **verdict.as_dict()}
         if not verdict.holds:
             raise CheckpointError(
@@ -80,7 +81,7 @@ def run(config: ExportConfig) -> None:
             )
         text = card(facts, files=listed_files(folder), verified=verdict.lines_of_text())
         (folder / CARD).write_bytes(text.encode(errors="backslashreplace"))  # a corpus may have any name
-    print(f"{output}: {path}, for {library}, {config.quantization.name}")
+    print(f"{output}: {path}, for {library}, {quantization}")
     print(f"compared on {verdict.lines} lines of {whose}")
     print("\n".join(verdict.lines_of_text()), flush=True)
     if (own := model.length_penalty) is not None:
@@ -112,7 +113,7 @@ def refuse_checkpoints(output: Path) -> None:
         raise ConfigError(f"{output}: is among the checkpoints of a run, which come and go. Choose another --output")
 
 
-def text_for(model: ModelFile, path: Path) -> tuple[Sequence[str], str]:
+def text_for(model: ModelFile, path: Path, n_lines: int) -> tuple[Sequence[str], str]:
     """The first lines of the run's dev text where its files are at hand, else made-up ones; and what they are."""
     run_dir = run_of(path)
     try:
@@ -120,5 +121,5 @@ def text_for(model: ModelFile, path: Path) -> tuple[Sequence[str], str]:
     except (TfmError, OSError) as error:
         LOGGER.info("the dev text of the run is not at hand (%s)", error)
         text = None
-    lines = [line for line in text.sources if line.strip()][:N_LINES] if text is not None else []
+    lines = [line for line in text.sources if line.strip()][:n_lines] if text is not None else []
     return (lines, "the run's dev text") if lines else (made_up(model.tokenizers.source), "random pieces")

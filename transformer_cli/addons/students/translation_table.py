@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from transformer_cli.data.cleaning.lexicon import BITS, Ints, Links, Words
-from transformer_cli.decoding.shortlist import Tokens, Shortlist
+from transformer_cli.decoding.shortlist import Shortlist, Tokens
 
 MOST_PIECES = 1 << BITS  # of a vocabulary
 _ITERATIONS = 4

@@ -1,5 +1,5 @@
 """Exporters, one module each, which registers itself."""
 
-from transformer_cli.addons.interop.exporters import argos, ctranslate2, huggingface, marian, onnx
+from transformer_cli.addons.interop.exporters import argos, ctranslate2, firefox, huggingface, marian, onnx
 
-__all__ = ["argos", "ctranslate2", "huggingface", "marian", "onnx"]
+__all__ = ["argos", "ctranslate2", "firefox", "huggingface", "marian", "onnx"]
