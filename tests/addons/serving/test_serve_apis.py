@@ -390,6 +390,8 @@ def test_the_confidence_of_our_own_api_is_that_of_the_detection(both: Running) -
 def test_deepl_lists_the_variants_that_its_client_wants(both: Running) -> None:
     _, targets = both.ask("/v2/languages?type=target")
     assert [one["language"] for one in targets] == ["DE", "EN-GB", "EN-US"]
+    named = {"Content-Type": "application/json"}  # which some programs send with every request
+    assert both.ask("/v2/languages?type=target", headers=named) == (200, targets)
     assert both.ask("/v2/languages", {"type": "x"}) == (400, {"message": "type: 'x' is neither source nor target"})
 
 

@@ -47,12 +47,12 @@ class Fields:
 def form_fields(request: Request, body: bytes) -> Fields:
     """Raises RequestError 400 for what cannot be read. What is in the body counts, not what the address says as well.
 
-    JSON is known by its first character, as programs often name another type.
+    JSON is known by its first character, as programs often name another type. Some name it for a GET without a body.
     """
     kind = request.headers.get("content-type", "")
     if kind.lower().startswith("multipart/form-data"):
         fields = parse_multipart(body, kind)
-    elif "json" in kind.lower() or body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
+    elif body and "json" in kind.lower() or body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
         value = parse_json(body)
         if not isinstance(value, dict):
             raise RequestError(400, 'the body is no JSON object. Send one, as {"name": "value"}')
