@@ -34,6 +34,7 @@ STARTED_BY = {
     "bench_nllb.py": "scripts/test_bench_nllb.py",
     "bench_pruning.py": "scripts/test_bench_pruning.py",
     "bench_readers.py bench_readers_xml.py": "scripts/test_bench_readers.py",
+    "bench_students.py": "scripts/test_bench_students.py",
     "bench_regress bench_regress.py": "scripts/test_bench_scripts.py",
     "bench_small_models.py": "scripts/test_bench_small_models.py",
     "configuration configuration.py": "config/test_config.py",

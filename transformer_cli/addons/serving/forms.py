@@ -52,7 +52,7 @@ def form_fields(request: Request, body: bytes) -> Fields:
     kind = request.headers.get("content-type", "")
     if kind.lower().startswith("multipart/form-data"):
         fields = parse_multipart(body, kind)
-    elif body and "json" in kind.lower() or body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
+    elif (body and "json" in kind.lower()) or body.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
         value = parse_json(body)
         if not isinstance(value, dict):
             raise RequestError(400, 'the body is no JSON object. Send one, as {"name": "value"}')
