@@ -23,7 +23,7 @@ def test_bench_students_measures_torch_and_firefox(tmp_path: Path) -> None:
     ran = subprocess.run(
         [
             sys.executable,
-            str(ROOT / "scripts/bench_students.py"),
+            str(SCRIPT),
             "s",
             "t",
             *systems,
