@@ -150,11 +150,12 @@ def every_sentence(tables: Tables, max_lengths: list[int], *, alpha: float, n_be
 
 
 def unhurried_beam(
-    tables: Tables, model: int, *, beam_size: int, n_best: int, alpha: float, max_length: int
+    tables: Tables, model: int, *, beam_size: int, n_best: int, alpha: float, max_length: int, early: bool = False
 ) -> list[Hypothesis]:
     """Beam search in plain Python: it sorts every candidate by the rule, and never stops before the longest length.
 
-    The rule of fairseq: of the 2N likeliest candidates the first N finish a hypothesis if they end.
+    It does when `early`, as soon as N hypotheses have finished. The rule of fairseq: of the 2N likeliest candidates the
+    first N finish a hypothesis if they end.
     """
     log_p = tables.logits_BMV[model].log_softmax(dim=-1).tolist()
     tokens = [v for v in range(len(log_p[0])) if v not in (CONTROL.pad, CONTROL.bos)]
@@ -175,6 +176,8 @@ def unhurried_beam(
                 child = tables.child(torch.tensor(node), torch.tensor(v)).item()
                 going.append((-negative, [*ids, v], int(child)))
         live = going[:beam_size]
+        if early and len(finished) >= beam_size:
+            break
     cut = [Hypothesis(ids, log_prob / penalty, log_prob, finished=False) for log_prob, ids, _ in live]
     by_score = [sorted(kind, key=lambda hypothesis: -hypothesis.score) for kind in (finished, cut)]
     return [*by_score[0], *by_score[1]][:n_best]
@@ -213,6 +216,25 @@ def test_stopping_early_changes_nothing(beam_size: int, n_best: int, alpha: floa
         )
     if alpha < 1:
         assert sum(cache.rows_seen) < 0.9 * beam_size * sum(max_lengths), "it did stop early"
+
+
+@each("alpha", [0.6, 3.0])
+@each("beam_size, n_best", [(2, 1), (3, 3), (4, 2)])
+def test_early_stopping_ends_as_soon_as_the_beam_has_finished(beam_size: int, n_best: int, alpha: float) -> None:
+    """It keeps what a search finds that goes on to the longest length, but for what ends later."""
+    tables = random_tables(20, seed=beam_size, vocabulary=16)
+    tables.logits_BMV[..., CONTROL.eos] += 1
+    given = {"beam_size": beam_size, "n_best": n_best, "length_penalty": alpha}
+    max_lengths = [6 + b % 7 for b in range(20)]
+    found, cache = run(tables, DecodeConfig(**given, early_stopping=True), max_lengths)
+    whole, whole_cache = run(tables, DecodeConfig(**given), max_lengths)
+    assert sum(cache.rows_seen) < sum(whole_cache.rows_seen)
+    assert found != whole or alpha < 1
+    for b, longest in enumerate(max_lengths):
+        known = {"beam_size": beam_size, "n_best": n_best, "alpha": alpha, "max_length": longest}
+        best = unhurried_beam(tables, b, **known, early=True)
+        assert found[b][0].score <= whole[b][0].score
+        assert [h.ids for h in found[b] if h.finished] == [h.ids for h in best if h.finished]
 
 
 @each("distinct", [1, 2, 3])

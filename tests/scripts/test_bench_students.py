@@ -1,4 +1,4 @@
-"""scripts/bench_students.py measures each system that it is given, and writes the same as JSON."""
+"""scripts/bench_students.py measures each system that it is given, and bench_early_stopping.py each length penalty."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from tests.addons.interop.test_export_firefox import exported, student
 from tests.toy.translator import sentences
 from transformer_cli.models.file import write_model
 
-SCRIPT = Path(__file__).parents[2] / "scripts/bench_students.py"
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def test_bench_students_measures_torch_and_firefox(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_bench_students_measures_torch_and_firefox(tmp_path: Path) -> None:
     ran = subprocess.run(
         [
             sys.executable,
-            str(SCRIPT),
+            str(SCRIPTS / "bench_students.py"),
             "s",
             "t",
             *systems,
@@ -41,3 +41,12 @@ def test_bench_students_measures_torch_and_firefox(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "found.json").read_bytes())
     assert [one["n_tokens"] for one in found] == [found[0]["n_tokens"]] * 3
     assert all(len(one["seconds"]) == 1 and len(one["single_ms"]) == 5 for one in found)
+
+
+def test_bench_early_stopping_has_a_row_for_each_search(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.safetensors", student())
+    (tmp_path / "s").write_text("".join(f"{line}\n" for line in sentences(5, seed=1)), encoding="utf-8")
+    command = [sys.executable, str(SCRIPTS / "bench_early_stopping.py"), "m.safetensors", "s", "s", "--rounds=1"]
+    ran = subprocess.run([*command, "--alphas=0,1"], cwd=tmp_path, capture_output=True, check=True, text=True)
+    rows = [row.split(" | ")[:2] for row in ran.stdout.splitlines()[2:]]
+    assert rows == [["| 0", "false"], ["| 0", "true"], ["| 1", "false"], ["| 1", "true"]]

@@ -26,6 +26,7 @@ STARTED_BY = {
     "attention_walk attention_walk.py": "scripts/test_attention_walk.py",
     "bench_auto_recipe.py": "scripts/test_bench_auto_recipe.py",
     "bench_cleaning.py": "scripts/test_bench_cleaning.py",
+    "bench_early_stopping.py": "scripts/test_bench_students.py",
     "bench_dual_cross_entropy.py": "scripts/test_bench_dual_cross_entropy.py",
     "bench_gpu bench_gpu.py": "scripts/test_bench_gpu.py",
     "bench_memory.py": "scripts/test_bench_memory.py",

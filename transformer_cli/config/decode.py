@@ -57,6 +57,10 @@ class DecodeConfig:
         low=0,
         high=10,
     )
+    early_stopping: bool = key(
+        False,
+        "End a beam search when beam_size hypotheses have ended, as fairseq does, even if another could become better.",
+    )
     coverage_penalty: float = key(
         0.0, "Weight β of the GNMT coverage penalty on source tokens with little attention; 0 is off.", low=0, high=10
     )
@@ -167,6 +171,11 @@ class DecodeConfig:
             raise ConfigError(
                 f"decode.length_penalty={self.length_penalty}: needs decode.length_normalization=gnmt, not"
                 f" {self.length_normalization.name}. Leave one of them out"
+            )
+        if self.early_stopping and self.search in ("greedy", "sample", "mbr"):
+            raise ConfigError(
+                f"decode.early_stopping=true: of beam search, not decode.search={self.search}. Leave it out, or choose"
+                " decode=beam"
             )
         if self.max_length is not None and self.min_length >= self.max_length:
             raise ConfigError(

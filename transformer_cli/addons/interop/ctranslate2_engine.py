@@ -41,7 +41,7 @@ CAPABILITIES = Capabilities(
     searches=frozenset({"greedy", "beam"}),
     keys=frozenset(
         {
-            *("beam_size", "length_penalty", "length_normalization", "n_best", "no_repeat_ngram"),
+            *("beam_size", "length_penalty", "length_normalization", "n_best", "no_repeat_ngram", "early_stopping"),
             *("max_extra_length", "max_length", "min_length", "batch_tokens", "precision"),
         }
     ),

@@ -52,7 +52,8 @@ def beam_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     scoring, terms = Scoring(request), LexicalConstraints(request) if request.has_terms else None
     beam = Beam(request, scoring, terms)
     # Each group keeps `n_best`: groups may find the same hypothesis, which then counts once.
-    state = SearchState.start(request, n_live=config.beam_size, n_finished=n_groups * config.n_best)
+    n_kept = beam.n_live if config.early_stopping else config.n_best
+    state = SearchState.start(request, n_live=config.beam_size, n_finished=n_groups * n_kept)
     state.live_log_prob_BN.view(-1, n_groups, beam.n_live)[..., 1:] = -math.inf  # equals are one
     advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
     states = [] if terms is None else [terms]
@@ -90,6 +91,7 @@ class Beam:
         self.near_tie, self.settles_equals = request.near_tie, request.steps_between_syncs == 1
         self.n_live = config.beam_size // config.diversity_groups  # of one group
         self.n_wanted = min(config.n_best, self.n_live)  # finished ones, and no better live one: the sentence is done
+        self.stops_early = config.early_stopping  # also when as many have finished as are live
         self.index_C1, self.behind_C1 = torch.arange(4 * self.n_live + 2, device=device).chunk(2)
         self.is_first_C1 = self.index_C1 < self.n_live
 
@@ -114,6 +116,8 @@ class Beam:
         log_prob_BN, worst_B = live.log_prob_BM[:, :-1], finished.score_BK1[:, self.n_wanted - 1]
         bound_B = self.scoring.best_possible(log_prob_BN.amax(dim=1), state.max_length_B)
         done_B = bound_B <= worst_B
+        if self.stops_early:
+            done_B = done_B | (finished.score_BK1[:, self.n_live - 1] > -math.inf)
         if self.n_live == 1:  # greedy search, which stops at its first end
             is_greedy_B = True if self.terms is None else ~self.terms.has_terms_B1.squeeze(1)
             done_B = done_B | (worst_B > -math.inf) & is_greedy_B
