@@ -69,11 +69,7 @@ class TorchKind(EngineKind):
         from transformer_cli.models.file import ModelFile
 
         files = [model for model in models if isinstance(model, ModelFile)]
-        shortlist = None
-        if decode.shortlist is not None:
-            from transformer_cli.decoding.shortlist import shortlist_path
-
-            shortlist = shortlist_path(decode.shortlist, paths[0])
+        shortlist = None if decode.shortlist is None else Path(decode.shortlist)
         return torch_engine(files, decode, device, parallel=parallel, shortlist=shortlist)
 
 

@@ -13,6 +13,7 @@ from transformer_cli.config.tasks import TASKS, Task
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.engines import engine_kind, other_engines
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
+from transformer_cli.decoding.shortlist import shortlist_path
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.inference.precision import on_device
 from transformer_cli.logs import LOGGER
@@ -48,11 +49,15 @@ class Opened:
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.
 
+        A shortlist that is auto is the one beside the model.
+
         A length penalty that is unset is that of the model, or the mean of those of several.
 
         Raises EnvironmentFault for a precision that the device lacks.
         """
         config = with_own_length_penalty(config, [model.length_penalty for model in self.models])
+        if config.shortlist is not None:
+            config = replace(config, shortlist=str(shortlist_path(config.shortlist, self.paths[0])))
         on_it = on_device(config, device)
         return config if any(isinstance(model, Exported) for model in self.models) else on_it
 

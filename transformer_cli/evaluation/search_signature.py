@@ -5,11 +5,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from transformer_cli.config.decode import LENGTH_PENALTY, DecodeConfig, DecodePrecision, LengthNormalization
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.shared import TORCH
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.search import SEARCHES
 
 LONGEST_OPTIONS = 100  # characters: names of files have at most 255 bytes
@@ -61,6 +63,8 @@ def changed_options(decode: DecodeConfig) -> dict[str, Any]:
     unnamed = ("search", *SIZES, *keys_that_affect(DecodeConfig, "speed"))
     if decode.precision is DecodePrecision.fp32:
         del values["precision"]
+    if decode.shortlist is not None and Path(decode.shortlist).is_file():
+        values["shortlist"] = file_sha256(Path(decode.shortlist))[:HASH_LENGTH]  # which file it is says little
     return {name: value for name, value in values.items() if value != getattr(default, name) and name not in unnamed}
 
 

@@ -1,6 +1,7 @@
 """A lexical shortlist: what its lists hold, that a search keeps to them, and `tfm shortlist`."""
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -175,6 +176,10 @@ def test_the_command_writes_a_list_that_translate_uses(folder: Path) -> None:
     assert (made.code, made.out) == (0, b"shortlist.safetensors\n")
     assert b"held-out translations" in made.err
     assert run([*TRANSLATE, "decode.shortlist=auto"], folder).code == 0
+    evaluate = ["evaluate", *TRANSLATE[1:3], "--source", "s", "--reference", "t", "decode.shortlist=auto"]
+    evaluate += ["metrics=[chrf]", "--overwrite"]
+    sha256 = hashlib.sha256((folder / "shortlist.safetensors").read_bytes()).hexdigest()
+    assert f"|shortlist:{sha256[:12]}|".encode() in run(evaluate, folder).out
     refused(COMMAND, folder, code=2, says=["shortlist.safetensors", "--overwrite"])
 
 

@@ -16,6 +16,7 @@ from transformer_cli.addons.interop.text import folder_tokenizers, write_tokeniz
 from transformer_cli.addons.interop.verify import first_ids
 from transformer_cli.addons.interop.weights import (
     built,
+    check_decoder,
     check_heads,
     check_self_attention,
     projections,
@@ -59,6 +60,7 @@ def write(model: ModelFile, directory: Path, *, quantization: str | None = None,
 def check(config: ModelConfig) -> None:
     instead = "`tfm translate --engine torch` runs this model"
     check_heads(config, "CTranslate2", instead)
+    check_decoder(config, "CTranslate2")
     check_self_attention(config, "the encoder of CTranslate2", f"{instead}, and `tfm export onnx` writes it")
 
 
