@@ -117,7 +117,7 @@ def test_replayed_steps_find_the_same(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["odd", slow("paper"), slow("concat"), slow("modern")])
+@pytest.mark.parametrize("variant", ["odd", "SSRU", slow("paper"), slow("concat"), slow("modern")])
 def test_replayed_steps_find_the_same_for_every_kind_of_model(variant: str) -> None:
     lines = sentences(9, seed=4)
     model = random_model(toy_tokenizer(), config=VARIANTS[variant], dtype=torch.float64)
