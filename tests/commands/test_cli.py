@@ -229,7 +229,7 @@ def test_B4_a_full_disk_behind_stdout_outlives_the_interpreter() -> None:
 
 def test_the_help_of_a_command_says_what_its_words_are() -> None:
     for command, words in {
-        "export": ["FORMAT: Program that", "One of argos, ctranslate2, huggingface"],
+        "export": ["FORMAT: Program that", "One of argos, ctranslate2, firefox, huggingface"],
         "import": ["FORMAT: Format of", "One of ctranslate2, fairseq, hf, marian", "PATH: "],
     }.items():
         shown = " ".join(tfm(command, "--help").stdout.decode().split())

@@ -498,12 +498,18 @@ MODEL_FILES = ["evaluate", *MODEL, "metrics=[chrf]", "--source", "t.en", "--refe
 
 
 def test_translate_and_score_with_a_tag_are_those_of_tagged_lines(folder: Path) -> None:
-    for command in (["translate", "--input"], ["score", "--translation", "t.de", "--source"]):
-        tagged = run([*command, "tagged.en", *MODEL], folder)
+    """A blank line stays blank in translation; a translation of nothing is scored as one in its language."""
+    write(folder, "all_tagged.en", [f"<2de> {line}".rstrip() for line in LINES])
+    for command, of_tags in (
+        (["translate", "--input"], "tagged.en"),
+        (["score", "--translation", "t.de", "--source"], "all_tagged.en"),
+    ):
+        tagged = run([*command, of_tags, *MODEL], folder)
         given = run([*command, "t.en", "--tag", "<2de>", *MODEL], folder)
         plain = run([*command, "t.en", *MODEL], folder)
         assert (tagged.code, given.code, plain.code) == (0, 0, 0)
-        assert given.out == tagged.out != plain.out
+        assert given.out == tagged.out
+        assert tagged.out != plain.out
         assert b"has no tag" not in given.err + tagged.err
         assert plain.err.count(b"has no tag, or several, for one of the target languages fr+de") == 1
 

@@ -232,8 +232,10 @@ def test_the_estimate_covers_the_tensors_that_a_search_holds(variant: str) -> No
     model = random_model(toy_tokenizer(), config=VARIANTS[variant])
     cache = TransformerDecoder(model).start(torch.full((1, 20), 7), beam_size=4, max_length=40)
     tensors: list[Tensor] = [*cache.keys_GHME, *cache.values_GHME, *cache.memory_keys_BHSE, *cache.memory_values_BHSE]
+    tensors += cache.states_RD
     held = sum(x.numel() * x.element_size() for x in tensors)
-    assert held < bytes_per_sentence(model, n_source=20, n_target=40, n_beams=4) < 3 * held + 40 * 90 * 4
+    most = 3 if cache.keys_GHME else 6  # times what is held: the activations count more where the cache is small
+    assert held < bytes_per_sentence(model, n_source=20, n_target=40, n_beams=4) < most * held + 40 * 90 * 4
 
 
 def test_a_quarter_of_the_free_memory_is_used_and_no_more_rows_than_are_faster() -> None:

@@ -87,9 +87,10 @@ def bytes_per_sentence(model: AnyModel, *, n_source: int, n_target: int, n_beams
         item = next(member.parameters()).element_size()
         layer, n_layers = member.decoder.layers[0], len(member.decoder.layers)
         attention, cross = layer.self_attention, sum(layer.cross_attention.widths)
-        own = sum(attention.widths[1:]) if isinstance(attention, SelfAttention) else 0  # a state does not grow
         n_vocab, d_model = len(member.output_embedding.weight), layer.cross_attention.to_out.out_features
-        target = n_target * n_beams * (n_layers * own + n_beams)
+        target = n_beams * n_layers * d_model  # a state for each layer, which does not grow
+        if isinstance(attention, SelfAttention):
+            target = n_target * n_beams * (n_layers * sum(attention.widths[1:]) + n_beams)
         source = n_source * (2 * n_layers * cross + widest(member) + _ACTIVATIONS * d_model)
         total += item * (target + source) + 4 * n_vocab * n_beams
     return total + 4 * VOCABULARY_COPIES * n_vocab * n_beams

@@ -50,7 +50,7 @@ def folder(good: Path, tmp_path: Path) -> Path:
 def test_a_format_is_called_the_same_for_import_and_export() -> None:
     """Formats that are read or written alone are left out."""
     read, written = set(import_formats()), set(export_formats())
-    assert (read - written, written - read) == ({"fairseq", "opennmt"}, {"onnx"})
+    assert (read - written, written - read) == ({"fairseq", "opennmt"}, {"firefox", "onnx"})
     for name in ("hf", "huggingface"):
         assert load_config("export", flags={"format": name}).format == "huggingface"
     for name, kind in (("hf", "hf"), ("huggingface", "hf"), ("argos", "ctranslate2")):

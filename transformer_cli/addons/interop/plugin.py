@@ -21,7 +21,7 @@ def _export(config: ExportConfig) -> None:
 register(
     Command(
         "export",
-        help="write a model for CTranslate2, Hugging Face, ONNX, Argos or Marian, and verify what it translates",
+        help="write a model for CTranslate2, Hugging Face, ONNX, Argos, Marian or Firefox, and verify it",
         example="tfm export ctranslate2 --output model.ct2 --quantization int8",
         schema=ExportConfig,
         run=_export,
