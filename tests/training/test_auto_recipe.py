@@ -10,7 +10,9 @@ import pytest
 
 from tests.support.each import each
 from tests.toy.run import CPU, metrics, prepared, run_until, sha256, train
+from transformer_cli.addons.interop.firefox import check as check_firefox
 from transformer_cli.config.compose import load_config, to_plain
+from transformer_cli.config.model import Positions
 from transformer_cli.config.train import TrainConfig, seconds_of
 from transformer_cli.data.feed import Epoch
 from transformer_cli.errors import ConfigError
@@ -61,6 +63,13 @@ def test_more_text_gets_no_more_regularization_and_no_more_epochs(device: str) -
         assert values == sorted(values, reverse=True)
     for sizes in ([one.model.d_model for one in configs], [one.train.tokens_per_update for one in configs]):
         assert sizes == sorted(sizes)
+
+
+def test_a_student_keeps_the_positions_that_its_engine_has() -> None:
+    """Rotary ones, which are chosen for other models, are none that an export for Firefox could write."""
+    assert chosen_for(200_000, "model=small").model.positions is Positions.rotary
+    config = chosen_for(200_000, "model=student_tiny", "norm=post", "data.tokenizer.kind=unigram")
+    check_firefox(config.model)
 
 
 @pytest.mark.parametrize("n_tokens", SIZES)
