@@ -56,7 +56,7 @@ LEXICON, CONFIG, INFO = "lex.s2t.bin", "config.intgemm8bitalpha.yml", "model_inf
 FEWEST_IDENTICAL = 0.95  # of the lines: exp and sums of the engine are rounded in another way
 _DEVIATIONS, _LEAST = 1.1, 1e-6
 _FIRST = 8  # target ids that the shortlist always allows: EOS is one of them
-_UNUSED_BIAS = -1e4  # of the entries that fill the vocabulary up
+_NEVER = -1e4  # bias of the entries that are no text
 
 # The products that read the input of a module, by Marian's ending of the name.
 _READS: Mapping[str, Sequence[str]] = {
@@ -172,6 +172,8 @@ def _items(model: ModelFile, vocabularies: Sequence[Written], alphas: Mapping[st
     config, tied = model.config, marian.tied_as_theirs(model.config)
     real = [Written(one.name, one.files, [i for i in one.order if i >= 0]) for one in vocabularies]
     n_unused = [sum(i < 0 for i in one.order) for one in vocabularies]
+    target = model.tokenizers.target
+    never = {target.pad_id, target.bos_id, *target.unknown_ids}  # the engine would write <0xC3> for a byte
     items: list[BinaryItem] = []
     for name, array in marian.items(model, (real[0], real[1])):
         if name == OPTIONS:
@@ -180,15 +182,17 @@ def _items(model: ModelFile, vocabularies: Sequence[Written], alphas: Mapping[st
             n = n_unused[0 if name == "encoder_Wemb" else 1]
             items.append(int8_item(name, np.pad(array, ((0, n), (0, 0))), transpose=False))
         elif name == "decoder_ff_logit_out_b":
-            items.append(float_item(name, np.pad(array, ((0, 0), (0, n_unused[1])), constant_values=_UNUSED_BIAS)))
+            never_V = [i in never or i < 0 for i in vocabularies[1].order]
+            bias_1V = np.pad(array, ((0, 0), (0, n_unused[1])))
+            items.append(float_item(name, np.where(never_V, _NEVER, bias_1V)))
         elif is_product(name):
             items.append(int8_item(name, array, transpose=True))
             items.append(float_item(f"{name}{ALPHA}", np.array([alphas[name]])))
         else:
             items.append(float_item(name, array))
-    target = "Wemb" if tied.embeddings else "decoder_Wemb"
+    output = "Wemb" if tied.embeddings else "decoder_Wemb"
     items.append(float_item(f"{OUTPUT}{ALPHA}", np.array([alphas[OUTPUT]])))
-    items.append(alpha_as_int8(f"{target}{ALPHA}", alphas[OUTPUT]))
+    items.append(alpha_as_int8(f"{output}{ALPHA}", alphas[OUTPUT]))
     yield from sorted(items, key=lambda item: item.name)
     sizes = len(vocabularies[0].order), len(vocabularies[1].order)
     options = marian_options(config, sizes, tied, f"tfm {__version__}")
@@ -299,7 +303,10 @@ class Firefox:
         lexicon = None if lists is None else (folder / LEXICON).read_bytes()
         try:
             self.engine = library.Translator(content, source, target, lexicon)
-        except (RuntimeError, ValueError) as error:
+            self.engine.translate("a")
+        except BaseException as error:  # PanicException of the engine is no Exception
+            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+                raise
             raise CheckpointError(f"{folder}: fxtranslate cannot load it ({quoted(str(error))})") from error
         self.search = FirefoxSearch(content, model.config)
         self.source, self.target = (sentencepiece.SentencePieceProcessor(model_proto=one) for one in (source, target))
