@@ -36,7 +36,7 @@ STUDENT: dict[str, Any] = {
     "decoder_start": DecoderStart.zero,
     "output_bias": True,
 }
-LINES = sentences(10, seed=7)
+LINES = sentences(5, seed=7)
 
 
 def unigram(size: int = 36) -> Tokenizer:
