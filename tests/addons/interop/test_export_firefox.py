@@ -16,10 +16,10 @@ from tests.toy.translator import MARKS, sentences
 from transformer_cli.addons.interop import firefox, intgemm
 from transformer_cli.addons.interop.firefox_search import FirefoxSearch
 from transformer_cli.addons.interop.marian_names import OPTIONS
-from transformer_cli.addons.students.translation_table import translation_table
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
 from transformer_cli.config.model import Activation, Autoregression, DecoderStart, Norm, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
+from transformer_cli.decoding.shortlist import Shortlist
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile, write_model
 
@@ -54,13 +54,16 @@ def exported(tmp_path: Path, model: ModelFile, shortlist: Any = None) -> firefox
     return firefox.write(model, tmp_path, LINES, shortlist)
 
 
+def says_the_same(program: firefox.Firefox) -> bool:
+    """Of random weights, whose choices are near, a line may differ: the engine rounds exp and sums otherwise."""
+    return program.verified(LINES).identical >= len(LINES) - 1
+
+
 @pytest.mark.parametrize("size", [32, 36])
 def test_the_engine_says_what_a_search_over_the_same_numbers_says(size: int, tmp_path: Path) -> None:
     """The second vocabulary is filled up to a multiple of 8."""
     model = student(tokenizer=unigram(size))
-    verdict = exported(tmp_path, model).verified(LINES)
-    assert verdict.identical >= 0.95 * len(LINES)
-    assert verdict.holds
+    assert says_the_same(exported(tmp_path, model))
     content = (tmp_path / "model.enen.intgemm.alphas.bin").read_bytes()
     items = {item.name: item for item in intgemm.read_binary(content)}
     assert items["Wemb"].shape == (-(-len(model.tokenizers.target) // 8) * 8, 64)
@@ -87,24 +90,27 @@ def test_what_is_no_text_is_never_written(tmp_path: Path) -> None:
 def test_two_vocabularies(tmp_path: Path) -> None:
     model = model_file(unigram(36), source=unigram(32), **STUDENT, tie_embeddings=Tying.decoder)
     program = exported(tmp_path, model)
-    assert program.verified(LINES).holds
+    assert says_the_same(program)
     assert not program.is_joint
 
 
 def test_a_shortlist_is_kept_to(tmp_path: Path) -> None:
-    model = student()
-    pairs = [(ids, ids[::-1]) for ids in model.tokenizers.source.encode(sentences(60, seed=3))]
-    shortlist = translation_table(pairs).shortlist(len(model.tokenizers.source), n_frequent=3, n_best=4)
-    program = exported(tmp_path, model, shortlist)
-    found = [program.expected(line) for line in LINES]
-    assert program.verified(LINES).holds
-    without = exported_elsewhere(tmp_path / "b", model)
-    assert found != [without.expected(line) for line in LINES]
+    """The lists lack what the model says most; the engine adds the first ids of the file, EOS among them."""
+    model = model_file(unigram(36), source=unigram(32), **STUDENT, tie_embeddings=Tying.decoder)
+    without = exported_elsewhere(tmp_path / "a", model)
+    order = firefox.marian.vocabularies_of(model)[1].order
+    said = {i for line in LINES for i in without.search.translate([*without.source.encode(line), 0])}
+    allowed = [i for place, i in enumerate(order) if place >= 8 and place not in said][:6]
+    n = len(model.tokenizers.source)
+    shortlist = Shortlist(np.array(sorted(allowed)), np.zeros(n + 1, np.int64), np.empty(0, np.int64))
+    program = exported_elsewhere(tmp_path / "b", model, shortlist)
+    assert says_the_same(program)
+    assert [program.expected(line) for line in LINES] != [without.expected(line) for line in LINES]
 
 
-def exported_elsewhere(folder: Path, model: ModelFile) -> firefox.Firefox:
+def exported_elsewhere(folder: Path, model: ModelFile, shortlist: Any = None) -> firefox.Firefox:
     folder.mkdir()
-    return exported(folder, model)
+    return exported(folder, model, shortlist)
 
 
 def test_numbers_of_8_bits_are_near_those_of_the_model(tmp_path: Path) -> None:
