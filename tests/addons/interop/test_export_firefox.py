@@ -55,7 +55,7 @@ def exported(tmp_path: Path, model: ModelFile, shortlist: Any = None) -> firefox
 
 
 def says_the_same(program: firefox.Firefox) -> bool:
-    """Of random weights, whose choices are near, a line may differ: the engine rounds exp and sums otherwise."""
+    """A line may differ with random weights, whose choices are near: the engine rounds exp and sums otherwise."""
     return program.verified(LINES).identical >= len(LINES) - 1
 
 
