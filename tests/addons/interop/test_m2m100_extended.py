@@ -127,7 +127,7 @@ M2M: dict[str, dict[str, Any]] = {
 }
 KINDS = [(name, kind) for name in ("nllb", "legacy") for kind in NLLB_KINDS] + [("m2m", kind) for kind in M2M]
 OF_LIST = ["pieces", "tags", "old direction"]  # M2M-100's own languages, for which there is M2M100Tokenizer
-QUICK = [("nllb", "both"), ("m2m", "pruned")]
+QUICK = [("nllb", "both")]
 
 
 def made(original: Original, name: str, kind: str) -> ModelFile:
