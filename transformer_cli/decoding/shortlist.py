@@ -46,13 +46,14 @@ class Shortlist:
         lists = [self.ids[self.starts[i] : self.starts[i + 1]] for i in set(source_ids)]
         return np.unique(np.concatenate([self.frequent, np.fromiter(always, np.int64), *lists]))
 
-    def write(self, path: Path, tokenizers: Tokenizers) -> None:
+    def write(self, path: Path, tokenizers: Tokenizers, languages: tuple[str, str]) -> None:
+        """`languages` are those of source and target: two directions may have one vocabulary."""
         arrays = {"frequent": self.frequent, "starts": self.starts, "ids": self.ids}
-        write_whole(path, save(arrays, {"format": _FORMAT, "vocabularies": fingerprint(tokenizers)}))
+        write_whole(path, save(arrays, {"format": _FORMAT, "made_for": identity_of(tokenizers, languages)}))
 
     @classmethod
-    def read(cls, path: Path, tokenizers: Tokenizers) -> "Shortlist":
-        """Raises CheckpointError for a file that is damaged, or of other vocabularies."""
+    def read(cls, path: Path, tokenizers: Tokenizers, languages: tuple[str, str]) -> "Shortlist":
+        """Raises CheckpointError for a file that is damaged, or of other vocabularies or another direction."""
         if not path.is_file():
             raise CheckpointError(f"decode.shortlist={path}: no such file. Write one with `tfm shortlist`")
         try:
@@ -64,12 +65,21 @@ class Shortlist:
             raise CheckpointError(
                 f"decode.shortlist={path}: not a shortlist of tfm ({why}). Write one with `tfm shortlist`"
             ) from error
-        if metadata.get("format") != _FORMAT or metadata.get("vocabularies") != fingerprint(tokenizers):
+        if metadata.get("format") != _FORMAT or metadata.get("made_for") != identity_of(tokenizers, languages):
             raise CheckpointError(
-                f"decode.shortlist={path}: is of other vocabularies than the model. Write one for this model with"
-                " `tfm shortlist`"
+                f"decode.shortlist={path}: is of other vocabularies than the model, or of another direction. Write one"
+                " for this model with `tfm shortlist`"
             )
+        if not found._fits(len(tokenizers.source), len(tokenizers.target)):
+            raise CheckpointError(f"decode.shortlist={path}: is damaged. Write it again with `tfm shortlist`")
         return found
+
+    def _fits(self, n_source: int, n_target: int) -> bool:
+        """Whether there is a list for each source token, of tokens that the target has."""
+        if len(self.starts) != n_source + 1 or self.starts[0] != 0 or self.starts[-1] != len(self.ids):
+            return False
+        is_rising = bool((np.diff(self.starts) >= 0).all())
+        return is_rising and all(bool(((ids >= 0) & (ids < n_target)).all()) for ids in (self.frequent, self.ids))
 
 
 def shortlist_path(named: str, model: Path) -> Path:
@@ -77,8 +87,8 @@ def shortlist_path(named: str, model: Path) -> Path:
     return model.parent / SHORTLIST_FILE if named == AUTO else Path(named)
 
 
-def fingerprint(tokenizers: Tokenizers) -> str:
-    return f"{tokenizers.source.sha256} {tokenizers.target.sha256}"
+def identity_of(tokenizers: Tokenizers, languages: tuple[str, str]) -> str:
+    return " ".join([tokenizers.source.sha256, tokenizers.target.sha256, *languages])
 
 
 class BatchShortlist:

@@ -299,6 +299,7 @@ def torch_engine(
     shortlist: Path | None = None,
 ) -> TorchEngine:
     """The engine of the models of files. Raises CheckpointError for a `shortlist` of another model."""
+    languages = models[0].source_lang, models[0].target_lang
     is_prepacked = device.type == "cpu" and has_onednn() and not config.batch_invariant
     return TorchEngine(
         build_all(models, device, copies=not is_prepacked),  # prepacked matrices are copies themselves
@@ -308,7 +309,7 @@ def torch_engine(
         precision=config.precision,
         batch_invariant=config.batch_invariant,
         parallel=parallel,
-        shortlist=None if shortlist is None else Shortlist.read(shortlist, models[0].tokenizers),
+        shortlist=None if shortlist is None else Shortlist.read(shortlist, models[0].tokenizers, languages),
     )
 
 

@@ -1,6 +1,7 @@
 """A lexical shortlist: what its lists hold, that a search keeps to them, and `tfm shortlist`."""
 
 import copy
+import gzip
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import transformer_cli
 from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed
@@ -195,6 +197,9 @@ def test_the_command_writes_a_list_that_translate_uses(folder: Path) -> None:
         (["decode.shortlist=l", "--terms", "terms"], 2, ["--terms", "Leave decode.shortlist out"]),
         (["decode.shortlist=l", "--explain", "--output-format", "jsonl"], 2, ["--explain"]),
         (["decode.shortlist=other"], 4, ["other vocabularies"]),
+        (["decode.shortlist=back"], 4, ["another direction"]),
+        (["decode.shortlist=forged"], 4, ["is damaged"]),
+        (["decode.shortlist=short"], 4, ["is damaged"]),
     ],
 )
 def test_what_a_shortlist_does_not_go_with_is_refused(
@@ -202,8 +207,12 @@ def test_what_a_shortlist_does_not_go_with_is_refused(
 ) -> None:
     file = model_file()
     (folder / "terms").write_text("a\td\n", encoding="utf-8")
-    lists({}).write(folder / "other", BOTH)
-    Shortlist(np.arange(5), np.zeros(200, np.int64), np.empty(0, np.int64)).write(folder / "l", file.tokenizers)
+    none = Shortlist(np.arange(5), np.zeros(1 + len(file.tokenizers.source), np.int64), np.empty(0, np.int64))
+    lists({}).write(folder / "other", BOTH, ("en", "fr"))
+    none.write(folder / "l", file.tokenizers, ("en", "fr"))
+    none.write(folder / "back", file.tokenizers, ("fr", "en"))
+    replace(none, frequent=np.array([9999])).write(folder / "forged", file.tokenizers, ("en", "fr"))
+    replace(none, starts=none.starts[:-1]).write(folder / "short", file.tokenizers, ("en", "fr"))
     refused([*TRANSLATE, *arguments], folder, code=code, says=says)
 
 
@@ -232,3 +241,18 @@ def test_one_file_is_not_enough(folder: Path) -> None:
 def test_training_refuses_what_its_dev_evaluations_do_not_have_before_it_begins(folder: Path, setting: str) -> None:
     refused(["train", setting], folder, code=2, says=[setting, "eave it out"])
     assert not (folder / "runs").exists()
+
+
+def test_exchanged_files_are_refused(folder: Path) -> None:
+    """One vocabulary serves both languages, so that nothing else would show it."""
+    corpus = Path(transformer_cli.__file__).parent / "data/demo/demo_en_fr"
+    for name, side in (("en", "source"), ("fr", "target")):
+        text = gzip.decompress((corpus / f"train.{side}.gz").read_bytes())
+        (folder / name).write_bytes(text[:20_000].rpartition(b"\n")[0])
+    n_lines = min(len((folder / name).read_text(encoding="utf-8").split("\n")) for name in ("en", "fr"))
+    for name in ("en", "fr"):
+        lines = (folder / name).read_text(encoding="utf-8").split("\n")[:n_lines]
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    command = [*COMMAND[:3], "--source", "fr", "--translation", "en"]
+    refused(command, folder, code=3, says=["fr: reads like", "en like", "Give --source en --translation fr"])
+    assert run([*COMMAND[:3], "--source", "en", "--translation", "fr"], folder).code == 0

@@ -6,10 +6,12 @@ from pathlib import Path
 
 from transformer_cli.addons.students.keys import ShortlistConfig
 from transformer_cli.addons.students.translation_table import MOST_PIECES, translation_table, unwritable
+from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
+from transformer_cli.evaluation.model_test_sets import warn_of_other_language
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import read_model, require
 from transformer_cli.models.locate import locate_model
@@ -17,6 +19,7 @@ from transformer_cli.text_io import check_files
 
 _MOST_HELD_OUT = 1000  # pairs that the lists are tried on
 _IdPair = tuple[Sequence[int], Sequence[int]]
+_Text = tuple[str, Sequence[str]]  # name of a file, and its lines
 
 
 def run(config: ShortlistConfig) -> None:
@@ -37,25 +40,44 @@ def run(config: ShortlistConfig) -> None:
         raise CheckpointError(
             f"{path}: a vocabulary of {max(sizes):,} pieces; lists are made of {MOST_PIECES:,} at most"
         )
-    pairs = ids_of_files(model.tokenizers, Path(config.source), Path(config.translation))
+    languages = model.source_lang, model.target_lang
+    sources, targets = read_lines(Path(config.source)).texts, read_lines(Path(config.translation)).texts
+    refuse_exchanged((config.source, sources), (config.translation, targets), languages)
+    pairs = ids_of_pairs(model.tokenizers, (config.source, sources), (config.translation, targets))
     print_trial(pairs, config)
-    shortlist_of(pairs, sizes[0], config).write(output, model.tokenizers)
+    shortlist_of(pairs, sizes[0], config).write(output, model.tokenizers, languages)
     print(shown(str(output)))
 
 
-def ids_of_files(tokenizers: Tokenizers, source: Path, translation: Path) -> list[_IdPair]:
-    """The ids of the pairs of two files, without those that are blank on a side. Raises DataError."""
-    sources, targets = read_lines(source).texts, read_lines(translation).texts
+def refuse_exchanged(source: _Text, target: _Text, languages: tuple[str, str]) -> None:
+    """Warn of a text in another language than the model's. Raises DataError for two that are exchanged.
+
+    One vocabulary may serve both languages, so that lists of exchanged texts would look sound.
+    """
+    found = [reads_like(lines, code) for (_, lines), code in zip((source, target), languages, strict=True)]
+    if all(found):
+        raise DataError(
+            f"{shown(source[0])}: reads like {found[0]}, and {shown(target[0])} like {found[1]}, but the model"
+            f" translates {languages[0]} into {languages[1]}. Give --source {shown(target[0])} --translation"
+            f" {shown(source[0])}"
+        )
+    for (name, lines), code, way in zip((source, target), languages, ("from", "into"), strict=True):
+        warn_of_other_language(name, lines, code, way)
+
+
+def ids_of_pairs(tokenizers: Tokenizers, source: _Text, translation: _Text) -> list[_IdPair]:
+    """The ids of the pairs of two texts, without those that are blank on a side. Raises DataError."""
+    sources, targets = source[1], translation[1]
     if len(sources) != len(targets):
         raise DataError(
-            f"{shown(str(translation))}: has {len(targets):,} lines, {shown(str(source))} {len(sources):,}. Make line n"
-            " of one the translation of line n of the other"
+            f"{shown(translation[0])}: has {len(targets):,} lines, {shown(source[0])} {len(sources):,}. Make line n of"
+            " one the translation of line n of the other"
         )
     source_ids = tokenizers.source.encode(sources)
     target_ids = tokenizers.target.without_tags().encode(targets, as_written=True)
     pairs: list[_IdPair] = [pair for pair in zip(source_ids, target_ids, strict=True) if all(pair)]
     if not pairs:
-        raise DataError(f"{shown(str(source))}: no pair has text on both sides. Name two files of sentences")
+        raise DataError(f"{shown(source[0])}: no pair has text on both sides. Name two files of sentences")
     return pairs
 
 

@@ -67,7 +67,7 @@ class FirefoxExporter(Exporter):
         named, shortlist = config.options["shortlist"], None
         if named is not None:
             beside = shortlist_path(named, locate_model(config.checkpoint, config.runs))
-            shortlist = Shortlist.read(beside, model.tokenizers)
+            shortlist = Shortlist.read(beside, model.tokenizers, (model.source_lang, model.target_lang))
         return firefox.write(model, folder, lines, shortlist)
 
     def verify(self, model: "ModelFile", program: Any, lines: Sequence[str], config: Any) -> Verdict:
