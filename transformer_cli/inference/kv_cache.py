@@ -49,7 +49,7 @@ class KVCache:
     window: int | None = None  # positions that the newest token attends to, itself included; None: all
     length: int = 0
     first: int = 0  # position of the window
-    mask_GHNM: Tensor | None = None  # `history_mask_GFM` of the positions that are attended to, with H of 1
+    mask_GHNM: Tensor | None = None  # `history_mask_GFM` of the positions that are attended to, see `of_each_head`
 
     @classmethod
     def empty(
@@ -105,18 +105,22 @@ class KVCache:
         assert all(used <= keys_GHME.size(2) for keys_GHME in self.keys_GHME[:1]), "more steps than `max_length`"
         if self.history_mask_GFM is not None:
             n_rows = 1 if self.length == 1 else self.group_size  # in the first step those of a group are identical
-            self.mask_GHNM = self.history_mask_GFM[:, None, :n_rows, self.first * self.group_size : used]
+            mask_G1NM = self.history_mask_GFM[:, None, :n_rows, self.first * self.group_size : used]
             if self.first:
-                self.mask_GHNM = self.mask_GHNM.contiguous()  # kernels of a GPU want its first number aligned
+                mask_G1NM = mask_G1NM.contiguous()  # kernels of a GPU want its first number aligned
+            self.mask_GHNM = of_each_head(mask_G1NM, self.keys_GHME[0].size(1))
 
     def append(self, layer: int, k_RHE: Tensor, v_RHE: Tensor) -> tuple[Tensor, Tensor]:
         """Store keys and values of the newest tokens; return those of the window, or of all so far."""
         n_new = self.group_size
         start = (self.length - 1) * n_new
         keys_GHME, values_GHME = self.keys_GHME[layer], self.values_GHME[layer]
-        n_groups = len(keys_GHME)
-        keys_GHME.narrow(2, start, n_new).copy_(torch.unflatten(k_RHE, 0, (n_groups, -1)).transpose(1, 2))
-        values_GHME.narrow(2, start, n_new).copy_(torch.unflatten(v_RHE, 0, (n_groups, -1)).transpose(1, 2))
+        for x_GHME, new_RHE in ((keys_GHME, k_RHE), (values_GHME, v_RHE)):
+            if n_new == 1:
+                x_GHME.select(2, start).copy_(new_RHE)
+            else:
+                new_GFHE = torch.unflatten(new_RHE, 0, (len(x_GHME), -1))
+                x_GHME.narrow(2, start, n_new).copy_(new_GFHE.transpose(1, 2))
         first = self.first * n_new
         n_attended = start + n_new - first
         return keys_GHME.narrow(2, first, n_attended), values_GHME.narrow(2, first, n_attended)
@@ -155,7 +159,7 @@ class DecoderCache(KVCache):
 
     memory_keys_BHSE: list[Tensor]
     memory_values_BHSE: list[Tensor]
-    source_mask_BHNS: Tensor  # H and N of 1
+    source_mask_BHNS: Tensor  # N of 1, see `of_each_head`
     states_RD: list[Tensor] = field(default_factory=list)
     keeps_attention: bool = False
     attention_BNS: Tensor | None = None  # of the newest tokens: the last layer's mean over its heads
@@ -176,7 +180,7 @@ class DecoderCache(KVCache):
 
         With a `state_width` the layers are recurrent.
         """
-        n_sentences = len(source_mask_B11S)
+        n_sentences, k = len(source_mask_B11S), memory[0][0]
         return cls.empty(
             memory if state_width is None else [],
             n_sentences,
@@ -185,7 +189,7 @@ class DecoderCache(KVCache):
             states_RD=empty_states(memory, n_sentences * beam_size, state_width),
             memory_keys_BHSE=[k.transpose(1, 2).contiguous() for k, _ in memory],
             memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
-            source_mask_BHNS=additive_mask(source_mask_B11S, memory[0][0].dtype),
+            source_mask_BHNS=of_each_head(additive_mask(source_mask_B11S, k.dtype), k.size(-2)),
             keeps_attention=keeps_attention,
             window=window,
         )
@@ -389,6 +393,11 @@ def own_history_mask(group_size: int, like: Tensor) -> Tensor:
 def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where the boolean `mask` is True, -inf elsewhere."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
+
+
+def of_each_head(mask_G1NM: Tensor, n_heads: int) -> Tensor:
+    """A mask as `decode_attention` adds it: on a CPU once for each head, so that no layer has to expand it."""
+    return mask_G1NM.expand(-1, n_heads, -1, -1).contiguous() if mask_G1NM.is_cpu else mask_G1NM
 
 
 def _compact(x_BX: Tensor, from_B: Tensor) -> Tensor:

@@ -18,6 +18,9 @@ from transformer_cli.models.linear import Linear, has_onednn
 from transformer_cli.models.transformer import Transformer
 
 _ROWS = 128  # that the layout is chosen for; from 32 to 1,024 it is the same
+# Numbers of a matrix, from which on oneDNN is faster: a call of it takes 13 µs, and the first one for each number of rows
+# compiles a kernel, 0.5 ms.
+_LARGE = (1 << 16) + 1
 
 
 def prepack(model: Transformer) -> Transformer:
@@ -49,15 +52,28 @@ def can_prepack(model: nn.Module) -> bool:
 
 
 class PrepackedLinear(nn.Module):
-    """y = activation(x Wᵀ + b) in float32."""
+    """y = activation(x Wᵀ + b) in float32. Small matrices are not reordered, and multiplied by torch's default library."""
 
     def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
         super().__init__()
-        self.weight: Any = torch.ops.mkldnn._reorder_linear_weight(weight_NK.detach(), _ROWS)
+        weight_NK = weight_NK.detach()
+        self.is_small = weight_NK.numel() < _LARGE
+        self.weight: Any = (
+            weight_NK.T.clone(memory_format=torch.contiguous_format)  # [K, N]
+            if self.is_small
+            else torch.ops.mkldnn._reorder_linear_weight(weight_NK, _ROWS)
+        )
         self.bias_N = None if bias_N is None else bias_N.detach()
         self.activation = "none"  # or "relu", as oneDNN names it
 
-    @torch.no_grad()
     def forward(self, x_LK: Tensor) -> Tensor:
-        y_LN: Tensor = torch.ops.mkldnn._linear_pointwise(x_LK, self.weight, self.bias_N, self.activation, [], "")
+        if self.is_small:
+            if self.bias_N is None:
+                y_LN = x_LK @ self.weight
+            elif x_LK.dim() == 2:
+                y_LN = torch.addmm(self.bias_N, x_LK, self.weight)
+            else:
+                y_LN = F.linear(x_LK, self.weight.T, self.bias_N)
+            return y_LN.relu_() if self.activation == "relu" else y_LN
+        y_LN = torch.ops.mkldnn._linear_pointwise(x_LK, self.weight, self.bias_N, self.activation, [], "")
         return y_LN

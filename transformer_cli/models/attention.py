@@ -139,10 +139,13 @@ class SelfAttention(Attention):
 
     def project(self, x_LD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, from one matrix product."""
-        q_LHE, k_LHE, v_LHE = map(self.split_heads, torch.split(self.to_qkv(x_LD), self.widths, dim=-1))
+        *qk_width, v_width = self.widths
+        qk_LD, v_LD = torch.split(self.to_qkv(x_LD), [sum(qk_width), v_width], dim=-1)
+        qk_LHE = torch.unflatten(qk_LD, -1, (2 * self.n_heads, -1))
         if rotation is not None:
-            q_LHE, k_LHE = apply_rotary(q_LHE, rotation), apply_rotary(k_LHE, rotation)
-        return q_LHE, k_LHE, v_LHE
+            qk_LHE = apply_rotary(qk_LHE, rotation)
+        q_LHE, k_LHE = qk_LHE.chunk(2, dim=-2)
+        return q_LHE, k_LHE, self.split_heads(v_LD)
 
     def weights(
         self,

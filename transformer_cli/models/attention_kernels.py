@@ -93,9 +93,12 @@ def decode_attention(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: 
         return y_GHNE.transpose(1, 2)
     # So few queries are two batched products of small matrices; torch's fused kernel for CPUs is made for many.
     n_groups, n_queries, n_heads, width = q_GNHE.shape
-    q_KNE = q_GNHE.transpose(1, 2).reshape(-1, n_queries, width)
-    scores_KNM = torch.bmm(q_KNE, k_GHME.flatten(0, 1).transpose(1, 2)).mul_(width**-0.5)
-    if mask_GHNM is not None:
-        scores_KNM.view(n_groups, n_heads, n_queries, -1).add_(mask_GHNM)
+    q_KNE = (q_GNHE if n_queries == 1 else q_GNHE.transpose(1, 2)).reshape(-1, n_queries, width)
+    k_KEM = k_GHME.flatten(0, 1).transpose(1, 2)
+    if mask_GHNM is None:
+        scores_KNM = torch.bmm(q_KNE, k_KEM).mul_(width**-0.5)
+    else:
+        mask_KNM = mask_GHNM.expand(n_groups, n_heads, -1, -1).flatten(0, 1)
+        scores_KNM = torch.baddbmm(mask_KNM, q_KNE, k_KEM, alpha=width**-0.5)
     y_KNE = torch.bmm(scores_KNM.softmax(-1), v_GHME.flatten(0, 1))
     return y_KNE.view(n_groups, n_heads, n_queries, -1).transpose(1, 2)

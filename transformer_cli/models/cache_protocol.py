@@ -15,7 +15,7 @@ class SelfAttentionCache(Protocol):
 
     @property
     def mask_GHNM(self) -> Tensor | None:
-        """Additive: 0 where a row may attend, -inf elsewhere; H is 1."""
+        """Additive: 0 where a row may attend, -inf elsewhere. H may be 1."""
 
     @property
     def next_layout(self) -> SequenceLayout:
@@ -39,7 +39,7 @@ class EncoderDecoderCache(SelfAttentionCache, Protocol):
 
     @property
     def source_mask_BHNS(self) -> Tensor:
-        """Additive; H and N are 1."""
+        """Additive; N is 1, and H may be."""
 
     @property
     def states_RD(self) -> list[Tensor]:

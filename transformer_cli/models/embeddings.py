@@ -273,7 +273,10 @@ class LearnedPositions(nn.Module):
 
 
 class Rotation(NamedTuple):
-    """Sine and cosine of the angles by which the pairs of a head's query or key are rotated at each position."""
+    """Sine and cosine of the angles by which the pairs of a head's query or key are rotated at each position.
+
+    Both are given for each column; the sine is negative for the first half of them, E/2.
+    """
 
     sin_L1E: Tensor
     cos_L1E: Tensor
@@ -282,8 +285,7 @@ class Rotation(NamedTuple):
 def apply_rotary(x_LHE: Tensor, rotation: Rotation) -> Tensor:
     """Rotate the pair (i, i + E/2) of each query or key by the angle of its position."""
     a_LHE, b_LHE = x_LHE.chunk(2, dim=-1)
-    sin_L1E, cos_L1E = rotation
-    rotated_LHE = torch.cat([a_LHE * cos_L1E - b_LHE * sin_L1E, b_LHE * cos_L1E + a_LHE * sin_L1E], dim=-1)
+    rotated_LHE = x_LHE * rotation.cos_L1E + torch.cat([b_LHE, a_LHE], dim=-1) * rotation.sin_L1E
     return rotated_LHE.type_as(x_LHE)
 
 
@@ -296,5 +298,6 @@ class RotaryPositions(nn.Module):
 
     def forward(self, x_LD: Tensor, layout: SequenceLayout) -> Rotation:
         wide = torch.promote_types(x_LD.dtype, torch.float32)  # sines of 16 bits are wrong by up to 0.004
-        sin_LE, cos_LE = sinusoids_at(x_LD, layout, self.d_k, interleaved=False, dtype=wide).chunk(2, dim=-1)
-        return Rotation(sin_LE.unsqueeze(1), cos_LE.unsqueeze(1))
+        table_L1E = sinusoids_at(x_LD, layout, self.d_k, interleaved=False, dtype=wide).unsqueeze(1)
+        sin_L1E, cos_L1E = table_L1E.chunk(2, dim=-1)  # of the first half
+        return Rotation(torch.cat([-sin_L1E, sin_L1E], dim=-1), torch.cat([cos_L1E, cos_L1E], dim=-1))
