@@ -18,7 +18,7 @@ from transformer_cli.models.linear import Linear, has_onednn
 from transformer_cli.models.transformer import Transformer
 
 _ROWS = 128  # that the layout is chosen for; from 32 to 1,024 it is the same
-# Numbers of a matrix, from which on oneDNN is faster: a call of it takes 13 µs, and the first one for each number of rows
+# Numbers of a matrix. For smaller ones oneDNN does not pay: a call takes 13 µs, and the first for each number of rows
 # compiles a kernel, 0.5 ms.
 _LARGE = (1 << 16) + 1
 
@@ -52,7 +52,7 @@ def can_prepack(model: nn.Module) -> bool:
 
 
 class PrepackedLinear(nn.Module):
-    """y = activation(x Wᵀ + b) in float32. Small matrices are not reordered, and multiplied by torch's default library."""
+    """y = activation(x Wᵀ + b) in float32; small matrices are left to torch's default library."""
 
     def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
         super().__init__()
