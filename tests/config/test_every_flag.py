@@ -37,6 +37,8 @@ EVERY_FLAG = [(command, flag) for command in COMMANDS for flag in COMMANDS[comma
 VALUES: dict[str, str] = {
     "--alignments": "a.txt",
     "--among": "b c",
+    "--teacher": "a=b, c.safetensors",
+    "--size": "tiny",
     "--api-keys": "keys",
     "--checkpoint": "a=b, c.safetensors",
     "--choose": "all",
@@ -524,6 +526,17 @@ RUNS: dict[str, dict[str, Case]] = {
         "--suspects": heavy("--suspects 2", "training pairs", base="", code=0),
         "--name": Case("--name latest", "latest", code=2, base=""),
         "--device": Case("--device cuda", "cuda", code=5, base=""),
+    },
+    "distill": {
+        "--teacher": Case(
+            "--teacher none", "none: no such file or folder. Check --teacher", code=4, base="--input text"
+        ),
+        "--input": Case("--input nothing", "nothing: no such file", code=3, base="--teacher m"),
+        "--size": Case("--size tiny", "are two models", code=2, base="--teacher m --input text model=small"),
+        "--beam": Case("--beam 65", "beam=65", code=2, base="--teacher m --input text"),
+        "--output": Case("--output text", "text", code=5, base="--teacher m --input text"),
+        "--name": Case("--name latest", "latest", code=2, base="--teacher m --input text"),
+        "--device": Case("--device cuda", "cuda", code=5, base="--teacher m --input text"),
     },
     "bench": {
         "--checkpoint": Case("decode --checkpoint nowhere source=text", "nowhere", code=4, base=""),

@@ -27,7 +27,11 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
 # What a command cannot be composed without.
-NEEDED = {"replay": ["incident=somewhere"], "bench": ["subject=train"], "reproduce": ["reproduction=demo_en_fr"]}
+NEEDED = {
+    "replay": ["incident=somewhere"],
+    "bench": ["subject=train"],
+    "reproduce": ["reproduction=demo_en_fr"],
+}
 
 # Values where the schema does not say which others are legal.
 VALUES: dict[str, Any] = {

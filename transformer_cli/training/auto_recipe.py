@@ -73,10 +73,8 @@ def choices(config: TrainConfig, epoch: Epoch, device_type: str) -> list[Choice]
             {f"model.{key}": value for key, value in SMALL.items()},
             "4 + 4 layers of width 128: those of all runs that were measured",
         ),
-        Choice(
-            {"model.norm": "pre", "model.positions": positions},
-            f"pre-LN, {positions} positions: {why}",
-        ),
+        Choice({"model.norm": "pre"}, "pre-LN: that of all runs that were measured"),
+        Choice({"model.positions": positions}, f"{positions} positions: {why}"),
         Choice(
             {"model.dropout": dropout, "train.rdrop": rdrop},
             f"dropout {dropout:g}, R-Drop {rdrop:g}: as for {nearest.text}, the nearest measured text; {passes}",

@@ -1,1 +1,3 @@
-"""Small, fast models: lexical shortlists."""
+"""Small, fast models: lexical shortlists, and students of larger models."""
+
+NEEDS = ("interop", "synthesis")

@@ -1,10 +1,15 @@
-"""Keys of `tfm shortlist`."""
+"""Keys of `tfm shortlist` and `tfm distill`."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from transformer_cli.config.checks import one_model_name
+from transformer_cli.config.checks import model_names, one_model_name
 from transformer_cli.config.fields import CHECKPOINT, OVERWRITE, PLUGINS, RUNS, check_ranges, key
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.errors import ConfigError
+
+SIZES = {"tiny": "student_tiny", "small": "student_small", "deep": "deep_shallow"}  # --size → the file of model
+RUN = "run"  # the training in the folder of a student
 
 
 @dataclass
@@ -31,3 +36,34 @@ class ShortlistConfig:
     def __post_init__(self) -> None:
         self.checkpoint = one_model_name(self.checkpoint)
         check_ranges(self)
+
+
+@dataclass
+class DistillConfig(TrainConfig):
+    """`tfm distill`: the config of the student's training, and what it learns from."""
+
+    teacher: Any = key(
+        None,
+        "Model that translates the text, or a list of them for an ensemble; unset: the newest finished run.",
+        path=True,
+        flag="--teacher",
+        repeated=True,
+        word=True,
+    )
+    input: str | None = key(
+        None, "Text in the source language, one sentence a line.", path=True, flag="--input", word=True
+    )
+    size: str | None = key(
+        None,
+        "Size of the student: tiny or small, for Firefox's engine, or deep, a deep encoder and one decoder layer.",
+        choices=tuple(SIZES),
+        flag="--size",
+    )
+    beam: int = key(4, "Beam of the teacher.", low=1, high=64, flag="--beam")
+    output: str = key("student", "Folder of the text, the run and the exports.", path=True, flag="--output")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.teacher = model_names(self.teacher)
+        if not self.data.trained.translates:
+            raise ConfigError(f"data={self.data.name}: a student translates. Choose data=files")

@@ -71,6 +71,13 @@ def run(config: AugmentConfig) -> None:
 
 
 def augment_and_report(config: AugmentConfig) -> Augmented:
+    result = augmented(config)
+    print("\n".join([counted(result), *_next(result, config)]), flush=True)
+    return result
+
+
+def augmented(config: AugmentConfig) -> Augmented:
+    """The corpus, made or found. Raises TfmError."""
     if config.output is None:
         raise ConfigError("--output: not given. Name the corpus, as bt; its files are called bt.en and bt.de")
     name = Path(config.output)
@@ -86,7 +93,6 @@ def augment_and_report(config: AugmentConfig) -> Augmented:
     if not result.is_new:
         LOGGER.info("%s: was made before, in the same way", name)
     _warn_of_few(result)
-    print("\n".join(_summary(result, config)), flush=True)
     return result
 
 
@@ -335,21 +341,25 @@ def _dropped(report: CorpusReport) -> str:
     return ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.dropped.items(), key=lambda one: -one[1]))
 
 
-def _summary(result: Augmented, config: AugmentConfig) -> list[str]:
-    """The counts, and how to train on the corpus."""
+def counted(result: Augmented) -> str:
+    """The counts of a corpus, in a line."""
     report = result.report
     dropped = _dropped(report)
     of = f"{report.n_lines:,} lines"
     if report.n_translations != report.n_lines:
         of += f", {report.n_translations:,} translations"
-    lines = [f"{result.name}: {report.n_pairs:,} pairs of {of}" + (f"; dropped: {dropped}" if dropped else "")]
-    shard = Shard.parse(report.shard)
+    return f"{result.name}: {report.n_pairs:,} pairs of {of}" + (f"; dropped: {dropped}" if dropped else "")
+
+
+def _next(result: Augmented, config: AugmentConfig) -> list[str]:
+    """How to train on the corpus."""
+    shard = Shard.parse(result.report.shard)
     if shard.n > 1:
         todo = f"when all shards are there: tfm augment merge --output {shlex.quote(str(config.output))}"
-        return [*lines, todo] if shard.number == shard.n else lines  # once in a sweep
-    if not report.n_pairs:
-        return lines
-    return [*lines, "next, with your own pairs as train, dev and test:", f"  {train_command(result)}"]
+        return [todo] if shard.number == shard.n else []  # once in a sweep
+    if not result.report.n_pairs:
+        return []
+    return ["next, with your own pairs as train, dev and test:", f"  {train_command(result)}"]
 
 
 def train_command(result: Augmented) -> str:

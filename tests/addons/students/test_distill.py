@@ -1,0 +1,142 @@
+"""`tfm distill`: the text, the student, its shortlist and its export, each made once and kept."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.contract import Ran, refused, run
+from tests.support.each import each
+from tests.toy.run import model_file, packed, sentences
+from transformer_cli.addons.interop.export_file import sha256_of
+from transformer_cli.addons.students.distillation import languages_of_student, with_recipe
+from transformer_cli.addons.students.run_distill import exported_from, refuse_ranks, training_of
+from transformer_cli.config.compose import load_config
+from transformer_cli.errors import ConfigError
+from transformer_cli.models.file import read_model
+
+QUICK = [
+    "recipe=auto",
+    "model=tiny",
+    "train.rdrop=0",
+    "train.tokens_per_update=512",
+    "train.max_steps=300",
+    "device=cpu",
+]
+SMALL = [
+    *("model.n_encoder_layers=1", "model.n_decoder_layers=1", "model.d_model=64", "model.n_heads=2", "model.d_ff=64"),
+    *(
+        "train.max_steps=2",
+        "data.tokenizer.vocab_size=auto",
+        "data.holdout=4",
+        "device=cpu",
+        "train.robustness_lines=0",
+    ),
+]
+
+
+def written(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A teacher from en to fr, and a text."""
+    (tmp_path / "teacher.safetensors").write_bytes(packed(model_file()))
+    written(tmp_path / "in.en", sentences(300, seed=5))
+    return tmp_path
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().split("\n")[:-1]
+
+
+def distill(folder: Path, *more: str) -> Ran:
+    return run(["distill", "teacher.safetensors", "in.en", "--beam", "1", *SMALL, *more], folder)
+
+
+@pytest.mark.slow  # a teacher is trained first: one with drawn weights writes nothing but loops
+def test_a_student_is_made_once(folder: Path) -> None:
+    lines = sentences(2000, seed=6)
+    written(folder / "train.en", lines)
+    written(folder / "train.fr", [line.upper() for line in lines])
+    corpus = ["data=files", "data.train=[train.en,train.fr]", "data.clean=[]", "data.tokenizer.vocab_size=40"]
+    ran = run(["train", *corpus, *QUICK, "name=teacher"], folder)
+    assert ran.code == 0, ran.err.decode()
+    shutil.copy(folder / "runs" / "teacher" / "model.safetensors", folder / "teacher.safetensors")
+    ran = distill(folder, "--size", "tiny")
+    assert ran.code == 0, ran.err.decode()
+    student = folder / "student"
+    model = read_model(student / "run" / "model.safetensors")
+    assert (model.source_lang, model.target_lang, model.config.decoder.name) == ("en", "fr", "ssru")
+    expected = run(["translate", "--checkpoint", "teacher.safetensors", "--input", "in.en", "--beam", "1"], folder)
+    pairs = set(zip(lines_of(student / "text.en"), lines_of(student / "text.fr"), strict=True))
+    assert len(pairs) > 200
+    assert pairs <= set(zip(lines_of(folder / "in.en"), expected.out.decode().split("\n")[:-1], strict=True))
+    assert exported_from(student / "firefox") == sha256_of(student / "run" / "model.safetensors")
+    files = {path: path.stat().st_mtime_ns for path in student.rglob("*.safetensors")}
+    again = distill(folder, "--size", "tiny")
+    assert again.code == 0
+    assert b"was made before" in again.err
+    assert files == {path: path.stat().st_mtime_ns for path in student.rglob("*.safetensors")}
+    (folder / "in.en").write_text("another text\n")
+    says = "--output student: holds the student of another teacher, text or beam. Choose another --output"
+    assert says in distill(folder, "--size", "tiny").err.decode()
+
+
+@each(
+    "given, flags, model",
+    [
+        ([], {}, "student_tiny"),
+        ([], {"size": "small"}, "student_small"),
+        (["size=deep"], {}, "deep_shallow"),
+        (["model=tiny"], {}, "tiny"),
+    ],
+)
+def test_the_config_follows_from_teacher_text_and_size(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], flags: dict[str, Any], model: str
+) -> None:
+    monkeypatch.chdir(folder)
+    flags = {"teacher": "teacher.safetensors", "input": "in.en", "output": "o", **flags}
+    config = load_config("distill", given, flags=flags)
+    assert (config.model.preset, config.model.norm.name, config.decode.search) == (model, "post", "greedy")
+    assert languages_of_student(config) == ("en", "fr")
+    text = Path("o/text.en"), Path("o/text.fr")
+    training = training_of(config, Path("o"), ("en", "fr"), text)
+    assert (training.data.train, training.runs, training.name) == (["o/text.en", "o/text.fr"], "o", "run")
+    assert (training.data.source_lang, training.data.target_lang) == ("en", "fr")
+    assert config.train.rdrop == 0
+
+
+@each(
+    "arguments, message",
+    [
+        ([], "--input: not given"),
+        (["teacher.safetensors", "in.en", "data.train=[a,b]"], "data.train: is what the teacher makes of --input"),
+        (["teacher.safetensors", "in.en", "--size", "tiny", "model=small"], "are two models"),
+        (["teacher.safetensors", "in.en", "--size", "huge"], "size=huge: unknown"),
+        (["teacher.safetensors", "in.en", "data.target_lang=de"], "data.target_lang=de: the teacher"),
+        (["teacher.safetensors", "in.en", "data.source_lang=en", "data.target_lang=de"], "=de: the teacher"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder: Path, arguments: list[str], message: str) -> None:
+    refused(["distill", *arguments], folder, code=2, says=[message])
+
+
+def test_a_teacher_that_is_not_there_is_named(folder: Path) -> None:
+    refused(["distill", "none", "in.en"], folder, code=4, says=["none: no such file or folder. Check --teacher"])
+
+
+def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="is one process"):
+        refuse_ranks()
+
+
+def test_a_recipe_that_is_named_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    flags = {"teacher": "teacher.safetensors", "input": "in.en"}
+    assert "recipe=student" in with_recipe([], flags)
+    assert "recipe=student" not in with_recipe(["recipe=small"], flags)

@@ -1,0 +1,158 @@
+"""`tfm distill`: from a teacher and a text to an exported student, by the commands that make one, each resumable."""
+
+import dataclasses
+import json
+import os
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from transformer_cli.addons.interop.export_file import sha256_of
+from transformer_cli.addons.interop.registries import EXPORTERS
+from transformer_cli.addons.interop.run_export import run as run_export
+from transformer_cli.addons.students.distillation import languages_of_student
+from transformer_cli.addons.students.keys import RUN, DistillConfig
+from transformer_cli.addons.students.run_shortlist import run as run_shortlist
+from transformer_cli.addons.synthesis.run_augment import augmented, counted
+from transformer_cli.addons.synthesis.work import files_of, report_of
+from transformer_cli.commands.train.run import train_and_report
+from transformer_cli.config.compose import load_config
+from transformer_cli.config.model import Autoregression
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.readers.base import Pair
+from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
+from transformer_cli.extras import EXTRAS, how_to_install, imported
+from transformer_cli.files import make_folder
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import MODEL_FILE, read_model
+from transformer_cli.models.locate import EXPORT_FILE
+from transformer_cli.text_io import check_input
+from transformer_cli.training.run import Start
+
+TEXT = "text"  # the distilled corpus in the folder of a student
+_Result = TypeVar("_Result")
+
+
+def run(config: DistillConfig) -> None:
+    """Make the text, the student, its shortlist and its export; what is there already is kept. Raises TfmError."""
+    refuse_ranks()
+    if config.input is None:
+        raise ConfigError("--input: not given. Name a teacher and a text, as `tfm distill runs/big train.en`")
+    if config.data.train:
+        raise ConfigError("data.train: is what the teacher makes of --input. Leave it out")
+    check_input(config.input, "the input")
+    folder = Path(config.output)
+    languages = languages_of_student(config)
+    text = files_of(folder / TEXT, languages)
+    training = training_of(config, folder, languages, text)
+    Start.of(training)  # refuses a misspelt name before the text is translated
+    make_text(config, folder, languages)
+    train(training)
+    model = folder / str(training.name) / MODEL_FILE
+    write_shortlist(text, model)
+    is_recurrent = config.model.decoder is Autoregression.ssru
+    export("firefox" if is_recurrent else "ctranslate2", folder, model)
+
+
+def step(command: str, settings: Mapping[str, Any], run_command: Callable[[Any], _Result]) -> _Result:
+    """Run a command of tfm after naming it, so that it can be repeated by itself."""
+    words = [f"{key}={str(value).lower() if value is True else value}" for key, value in settings.items()]
+    LOGGER.info("$ %s", shlex.join(["tfm", command, *words]))
+    return run_command(load_config(command, flags=settings))
+
+
+def refuse_ranks() -> None:
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError(
+            "tfm distill: is one process. Start it without torchrun, or make the text with `tfm augment distill` and"
+            " train on it with `torchrun … tfm train recipe=student`"
+        )
+
+
+def make_text(config: DistillConfig, folder: Path, languages: Pair) -> None:
+    """The text in the teacher's translation; one that is there is kept. Raises ConfigError for another one."""
+    make_folder(folder)
+    was_there = report_of(folder / TEXT).exists()
+    try:
+        made = step("augment", _of_teacher(config, folder, languages), augmented)
+    except ConfigError as error:
+        if not was_there:
+            raise
+        raise ConfigError(
+            f"--output {config.output}: holds the student of another teacher, text or beam. Choose another --output"
+        ) from error
+    LOGGER.info("%s", counted(made))
+
+
+def training_of(config: DistillConfig, folder: Path, languages: Pair, text: tuple[Path, Path]) -> TrainConfig:
+    """The config of the student's training, in its folder and on its text."""
+    keys = {one.name: getattr(config, one.name) for one in dataclasses.fields(TrainConfig)}
+    train = [str(file) for file in text]
+    data = replace(config.data, train=train, source_lang=languages[0], target_lang=languages[1])
+    return TrainConfig(**keys | {"data": data, "runs": str(folder), "name": config.name or RUN})
+
+
+def train(config: TrainConfig) -> None:
+    """Train the student, or go on. Raises TfmError."""
+    LOGGER.info("training the student: %s/%s", config.runs, config.name)
+    try:
+        train_and_report(config)
+    except ConfigError as error:
+        what, advice, rest = str(error).partition("Choose another name=, leave name out")
+        raise ConfigError(f"{what}Choose another --output{rest}" if advice else what) from error
+
+
+def _of_teacher(config: DistillConfig, folder: Path, languages: Pair) -> dict[str, Any]:
+    settings = {
+        "method": "distill",
+        "checkpoint": config.teacher,
+        "input": config.input,
+        "output": str(folder / TEXT),
+        "decode.beam_size": config.beam,
+        "source_lang": languages[0],
+        "target_lang": languages[1],
+        "device": config.device.name,
+    }
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def write_shortlist(text: tuple[Path, Path], path: Path) -> None:
+    """The lexical shortlist of the student, by its own text, unless there is one of this model."""
+    output, model = path.parent / SHORTLIST_FILE, read_model(path)
+    languages = model.source_lang, model.target_lang
+    try:
+        Shortlist.read(output, model.tokenizers, languages)
+    except CheckpointError:  # none, or of an earlier vocabulary
+        source, translation = map(str, text)
+        settings = {"checkpoint": str(path), "source": source, "translation": translation, "overwrite": True}
+        step("shortlist", settings, run_shortlist)
+
+
+def export(program: str, folder: Path, model: Path) -> None:
+    """The student for the program that runs it fastest, unless that export is there or the program is not."""
+    output, package = folder / program, EXPORTERS[program].packages[0]
+    if exported_from(output) == sha256_of(model):
+        LOGGER.info("%s: made before, of the same model", output)
+        return
+    try:
+        imported(package, needs=f"tfm export {program}")
+    except EnvironmentFault:
+        LOGGER.warning(
+            "%s: not exported, as %s is not installed. Run %s", output, package, how_to_install(EXTRAS[package])
+        )
+        return
+    settings: dict[str, Any] = {"format": program, "checkpoint": str(model), "output": str(output), "overwrite": True}
+    settings |= {"quantization": "int8"} if program == "ctranslate2" else {"options.shortlist": "auto"}
+    step("export", settings, run_export)
+
+
+def exported_from(folder: Path) -> str | None:
+    """The hash of the model that an export was made of; None where there is none."""
+    try:
+        facts = json.loads((folder / EXPORT_FILE).read_bytes())
+        return str(facts["model_sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
