@@ -142,7 +142,7 @@ def test_translating_imports_nothing_that_it_does_not_need() -> None:
     program = f"""
 import sys
 from transformer_cli.cli import main
-assert main(["translate", "--checkpoint", {str(model)!r}, "device=cpu"]) == 0
+assert main(["translate", "--checkpoint", {str(model)!r}, "--engine", "torch", "device=cpu"]) == 0
 sys.exit(", ".join({NOT_FOR_TRANSLATING!r} & set(sys.modules)) or None)
 """
     done = subprocess.run([sys.executable, "-c", program], input=b"a b\n", capture_output=True, check=False)

@@ -24,6 +24,7 @@ from transformer_cli.data.batching import BatchPlan, micro_batches
 from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
 
 MODEL = ["--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
+TRANSLATE = ["translate", *MODEL, "--engine", "torch"]
 EVALUATE = ["evaluate", *MODEL, "--source", "text", "--reference", "text", "--save", "hypotheses"]
 ODD_NAME = "größe 50%\nx ☃"
 
@@ -167,7 +168,7 @@ def test_B7_a_name_beyond_ascii_that_is_not_quoted_is_told_how_to_be(folder: Pat
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_B4_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:
     before = tree(folder)
-    for arguments in (["--help"], ["train", "--cfg"], ["completion", "bash"], EVALUATE, ["translate", *MODEL]):
+    for arguments in (["--help"], ["train", "--cfg"], ["completion", "bash"], EVALUATE, TRANSLATE):
         ran = run(arguments, folder, stdin=b"a b\n", stdout="/dev/full")
         error_line(ran, code=5, says=["standard output: No space left on device"], working=arguments is EVALUATE)
     untouched(before, folder, new=["hypotheses"])

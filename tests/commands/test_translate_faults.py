@@ -25,7 +25,7 @@ from tests.support.forked import PROGRAM, Forked, Ran, environment
 from tests.toy.run import sentences
 from transformer_cli.models.file import read_model
 
-OPTIONS = ["--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
+OPTIONS = ["--checkpoint", "model.safetensors", "--device", "cpu", "--engine", "torch", "decode=greedy"]
 BEAM = ["translate", *OPTIONS[:-1]]
 TRANSLATE, EVALUATE = ["translate", *OPTIONS], ["evaluate", *OPTIONS]
 

@@ -204,7 +204,7 @@ def test_the_commands_refuse_them_and_change_nothing(folder: Path, command: list
 
 def test_flags_and_a_list_name_the_same_ensemble(folder: Path) -> None:
     stdin = (folder / "text").read_bytes()
-    options = ["--device", "cpu", "decode.max_extra_length=5", "--n-best", "2"]
+    options = ["--device", "cpu", "--engine", "torch", "decode.max_extra_length=5", "--n-best", "2"]
 
     def said(*arguments: str) -> bytes:
         ran = run(["translate", *options, *arguments], folder, stdin=stdin)

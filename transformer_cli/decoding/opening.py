@@ -12,6 +12,7 @@ from transformer_cli.config.shared import AUTO_ENGINE, TORCH
 from transformer_cli.config.tasks import TASKS, Task
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.engines import engine_kind, other_engines
+from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.shortlist import shortlist_path
 from transformer_cli.decoding.translator import Translator
@@ -71,6 +72,7 @@ class Opened:
         parallel: bool = False,
     ) -> Translator:
         """`parallel` takes every CPU core, or captures CUDA graphs. Raises ConfigError, CheckpointError, DataError."""
+        check_given_tags(options.tags, self.models[0].tokenizers.source.tags)  # before an engine converts anything
         config = self.decode_config(config, device)
         kind = engine_kind(self.engine)
         engine = kind.open(self.paths, self.models, config, device, options=options, parallel=parallel)
@@ -96,7 +98,7 @@ def open_models(
     others = other_engines(engine)
     for name, kind in others.items():
         if only is not None and kind.recognises(only, is_chosen=engine == name):
-            if engine is None:
+            if engine in (None, AUTO_ENGINE):
                 LOGGER.info("%s: %s, so engine=%s", names[0], kind.own_format, name)
             exported = kind.read(only, decode, options)
             return Opened([exported.directory], [exported], name)

@@ -461,7 +461,7 @@ def test_the_engine_follows_the_folder(exported: Path, monkeypatch: pytest.Monke
 
 def test_both_commands_take_the_engine(exported: Path) -> None:
     folder = exported
-    ours, theirs = ["--checkpoint", "model.safetensors"], ["--checkpoint", "out", "engine=ctranslate2"]
+    ours, theirs = ["--checkpoint", "model.safetensors", "engine=torch"], ["--checkpoint", "out", "engine=ctranslate2"]
     text = (folder / "text").read_bytes() + b"\n \nj i h\xff"
     translated = [run(["translate", "decode=greedy", *which], folder, stdin=text) for which in (ours, theirs)]
     assert translated[0] == translated[1]

@@ -249,7 +249,7 @@ def test_codes_of_any_standard_ask_for_a_direction(place: Path) -> None:
     ],
 )
 def test_a_direction_that_is_not_there_is_one_line(options: tuple[str, ...], says: str, place: Path) -> None:
-    done = translated(place, *options)
+    done = translated(place, "--engine", "torch", *options)
     assert done.code == 2
     assert says in done.err.decode()
     assert len(done.err.decode().strip().split("\n")) == 1
