@@ -21,6 +21,7 @@ import yaml
 from torch import Tensor, nn
 
 from transformer_cli.addons.interop import marian
+from transformer_cli.addons.interop.firefox_library import LEXICON, FirefoxFiles, FirefoxLibrary
 from transformer_cli.addons.interop.firefox_search import EOS, FirefoxSearch, candidates_of
 from transformer_cli.addons.interop.intgemm import (
     ALPHA,
@@ -43,8 +44,7 @@ from transformer_cli.addons.interop.text import protobuf_messages
 from transformer_cli.addons.interop.weights import check_heads, refuse_option, with_wide_embeddings
 from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Tying
 from transformer_cli.decoding.shortlist import Shortlist
-from transformer_cli.errors import CheckpointError, ConfigError, quoted
-from transformer_cli.extras import imported
+from transformer_cli.errors import ConfigError
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.linear import Linear
@@ -52,7 +52,7 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.version import __version__
 
 _INSTEAD = "Train with model=student_tiny norm=post"
-LEXICON, CONFIG, INFO = "lex.s2t.bin", "config.intgemm8bitalpha.yml", "model_info.json"
+CONFIG, INFO = "config.intgemm8bitalpha.yml", "model_info.json"
 FEWEST_IDENTICAL = 0.95  # of the lines: exp and sums of the engine are rounded in another way
 _DEVIATIONS, _LEAST = 1.1, 1e-6
 _FIRST = 8  # target ids that the shortlist always allows: EOS is one of them
@@ -140,7 +140,7 @@ def write(model: ModelFile, folder: Path, lines: Sequence[str], shortlist: Short
         "API": 1,
     }
     (folder / INFO).write_text(json.dumps(info, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return Firefox(folder, model, model_file, vocabularies, lists)
+    return Firefox(folder, model, lists)
 
 
 def check_vocabulary(vocabulary: Written) -> None:
@@ -292,29 +292,19 @@ class Firefox:
         self,
         folder: Path,
         model: ModelFile,
-        model_file: str,
-        vocabularies: Sequence[Written],
         lists: Sequence[Sequence[int]] | None,
     ) -> None:
-        library = imported("fxtranslate", needs="tfm export firefox")
         self.model, self.lists = model, lists
-        content = (folder / model_file).read_bytes()
-        source, target = ((folder / one.name).read_bytes() for one in vocabularies)
-        lexicon = None if lists is None else (folder / LEXICON).read_bytes()
-        try:
-            self.engine = library.Translator(content, source, target, lexicon)
-            self.engine.translate("a")
-        except BaseException as error:  # PanicException of the engine is no Exception
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            raise CheckpointError(f"{folder}: fxtranslate cannot load it ({quoted(str(error))})") from error
-        self.search = FirefoxSearch(content, model.config)
+        files = FirefoxFiles.of(folder, [path.name for path in folder.iterdir()])
+        self.engine = FirefoxLibrary(files, needs="tfm export firefox", remedy="Please report it, with its config")
+        source, target = (path.read_bytes() for path in (files.source, files.target))
+        self.search = FirefoxSearch(files.model.read_bytes(), model.config)
         self.source, self.target = (sentencepiece.SentencePieceProcessor(model_proto=one) for one in (source, target))
         self.is_joint = source == target
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """What the engine makes of each line."""
-        return [str(self.engine.translate(line)) for line in lines]
+        return [self.engine.translate(line) for line in lines]
 
     def expected(self, line: str) -> str:
         """The same by our own search over the numbers of the file."""

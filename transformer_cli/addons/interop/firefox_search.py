@@ -10,13 +10,13 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from transformer_cli.addons.interop.firefox_library import most_pieces
 from transformer_cli.addons.interop.intgemm import ALPHA, COLUMNS, INTGEMM8, OUTPUT, IntgemmArray, read_binary
 from transformer_cli.addons.interop.marian_names import OPTIONS
 from transformer_cli.config.model import ModelConfig
 
 _EPSILON = np.float32(1e-6)
 _SHIFT = np.float32(127)  # is added to activations, so that they are unsigned
-_LONGEST = 256  # output pieces
 EOS = 0
 
 
@@ -26,7 +26,9 @@ class FirefoxSearch:
     def __init__(self, content: bytes, config: ModelConfig) -> None:
         self.config = config
         self.weights: dict[str, IntgemmArray] = {}
+        # Whole numbers as float64, in which their sums are exact and products are fast.
         self.int8: dict[str, tuple[IntgemmArray, np.float32]] = {}
+        self.sums: dict[str, IntgemmArray] = {}  # of the columns of a weight
         self.alphas: dict[str, np.float32] = {}
         for item in read_binary(content):
             if item.name == OPTIONS:
@@ -40,9 +42,11 @@ class FirefoxSearch:
             elif not is_int8:
                 self.weights[item.name] = values.reshape(item.shape)
             elif item.name.endswith("Wemb"):
-                self.int8[item.name] = values.reshape(item.shape), multiplier
+                self.int8[item.name] = values.reshape(item.shape).astype(np.float64), multiplier
+                self.sums[item.name] = self.int8[item.name][0].sum(1)
             else:
-                self.int8[item.name] = values.reshape(item.shape[::-1]).T, multiplier
+                self.int8[item.name] = values.reshape(item.shape[::-1]).T.astype(np.float64), multiplier
+                self.sums[item.name] = self.int8[item.name][0].sum(0)
         self.target = "Wemb" if "Wemb" in self.int8 else "decoder_Wemb"
         self.source_VD, self.target_VD = (
             self.int8[name][0].astype(np.float32) / self.int8[name][1]
@@ -55,14 +59,14 @@ class FirefoxSearch:
     def translate(self, source: Sequence[int], candidates: IntgemmArray | None = None) -> list[int]:
         """The ids of a translation without its end; those of the source end with EOS.
 
-        At most 2 · S + 4 of them, and 256, as in the engine. `candidates` are the target ids of a shortlist.
+        At most as many as in the engine. `candidates` are the target ids of a shortlist.
         """
         memory_SD = self._encode(source)
         layers = range(1, self.config.n_decoder_layers + 1)
         known = {layer: self._keys_and_values(memory_SD, f"decoder_l{layer}_context") for layer in layers}
         states = {layer: np.zeros((1, self.config.d_model), np.float32) for layer in layers}
         found: list[int] = []
-        for position in range(min(2 * len(source) + 4, _LONGEST)):
+        for position in range(most_pieces(len(source))):
             x_1D = self._positions(position, 1)
             if found:  # the first input is a vector of zeros
                 x_1D = x_1D + self._scale * self.target_VD[found[-1:]]
@@ -134,25 +138,31 @@ class FirefoxSearch:
     def _product(self, x_SK: IntgemmArray, name: str, bias: str | None = None) -> IntgemmArray:
         values_KN, multiplier = self.int8[name]
         b_N = self.weights[bias][0] if bias is not None else np.zeros(1, np.float32)
-        return _int8_product(x_SK, values_KN, self.alphas[name], multiplier, b_N)
+        return _int8_product(x_SK, values_KN, self.sums[name], self.alphas[name], multiplier, b_N)
 
     def _logits(self, x_1D: IntgemmArray, candidates: IntgemmArray | None) -> IntgemmArray:
         values_VD, multiplier = self.int8[self.target]
-        bias_V = self.weights["decoder_ff_logit_out_b"][0]
+        sums_V, bias_V = self.sums[self.target], self.weights["decoder_ff_logit_out_b"][0]
         if candidates is not None:
-            values_VD, bias_V = values_VD[candidates], bias_V[candidates]
-        logits: IntgemmArray = _int8_product(x_1D, values_VD.T, self.alphas[OUTPUT], multiplier, bias_V)[0]
+            values_VD, sums_V, bias_V = values_VD[candidates], sums_V[candidates], bias_V[candidates]
+        alpha = self.alphas[OUTPUT]
+        logits: IntgemmArray = _int8_product(x_1D, values_VD.T, sums_V, alpha, multiplier, bias_V)[0]
         return logits
 
 
 def _int8_product(
-    x_SK: IntgemmArray, values_KN: IntgemmArray, alpha: np.float32, multiplier: np.float32, b_N: IntgemmArray
+    x_SK: IntgemmArray,
+    values_KN: IntgemmArray,
+    sums_N: IntgemmArray,
+    alpha: np.float32,
+    multiplier: np.float32,
+    b_N: IntgemmArray,
 ) -> IntgemmArray:
-    """Whole numbers are summed exactly, by float64, which is fast; the rest is float32, in the engine's order."""
+    """Whole numbers are summed exactly, as float64; the rest is float32, in the engine's order."""
     shifted_SK = np.clip(np.rint(x_SK * alpha), -127, 127).astype(np.float64) + _SHIFT
-    total_SN = (shifted_SK @ values_KN.astype(np.float64)).astype(np.float32)
+    total_SN = (shifted_SK @ values_KN).astype(np.float32)
     unquantise = np.float32(1) / (alpha * multiplier)
-    correction_N = _SHIFT * unquantise * values_KN.sum(0, dtype=np.int32).astype(np.float32)
+    correction_N = _SHIFT * unquantise * sums_N.astype(np.float32)
     product_SN: IntgemmArray = unquantise * total_SN + (b_N - correction_N)
     return product_SN
 
