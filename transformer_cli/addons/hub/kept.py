@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.addons.hub.names import HubName, read_name
+from transformer_cli.config.shared import ENGINES
 from transformer_cli.environment import user_cache
 from transformer_cli.errors import ConfigError
 from transformer_cli.files import write_whole
@@ -113,8 +114,9 @@ def remove_unnamed(kept: Kept) -> list[Path]:
         return []
     for name in kept.files:
         (folder / name).unlink(missing_ok=True)
-    for conversion in folder.glob(".ctranslate2"):
-        shutil.rmtree(conversion)
+    for engine in ENGINES.names():  # what model files were converted into for it
+        for conversions in folder.glob(f".{engine}"):
+            shutil.rmtree(conversions)
     below = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
     for one in [*below, folder]:
         with suppress(OSError):

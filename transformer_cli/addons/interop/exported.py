@@ -1,6 +1,7 @@
 """`export.json` beside an exported model: what the files of the other program do not contain."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_sh
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.version import __version__
 
-MODEL_BIN = "model.bin"  # of CTranslate2, the program whose folders are run
+MODEL_BIN = "model.bin"  # of CTranslate2
 PACKED = ".tokenizer"  # ending of a file with a tokenizer that is more than a SentencePiece model
 
 
@@ -56,7 +57,25 @@ def _languages(tokenizers: Tokenizers) -> list[str]:
     return [of_sides[0][0], of_sides[1][-1]] if len(of_sides) == 2 and all(of_sides) else []
 
 
-def read_export(directory: Path, *, program: str) -> Exported:
+@dataclass(frozen=True)
+class ExportContents:
+    """The files of an export that an engine reads."""
+
+    weights: Path  # whose hash names the model
+    tokenizers: Tokenizers
+
+
+def ctranslate2_contents(directory: Path, facts: Mapping[str, Any]) -> ExportContents:
+    source, target = (read_tokenizer(directory / f"{side}.spm", facts) for side in ("source", "target"))
+    return ExportContents(directory / MODEL_BIN, Tokenizers(source, target))
+
+
+def read_export(
+    directory: Path,
+    *,
+    program: str,
+    contents: Callable[[Path, Mapping[str, Any]], ExportContents] = ctranslate2_contents,
+) -> Exported:
     """Raises CheckpointError for what `tfm export` did not write for `program`, or what has changed since."""
     file, again = directory / EXPORT_FILE, f"Write it again with `tfm export {program}`"
     if not file.is_file():
@@ -71,7 +90,7 @@ def read_export(directory: Path, *, program: str) -> Exported:
                 f"{directory}: was exported for {made_for}, not for {program}. Use `tfm export {program}`"
             )
         check_hashes(directory, facts["files"], again)
-        return _unpack(directory, facts)
+        return _unpack(directory, facts, contents(directory, facts))
     except OSError as error:
         raise EnvironmentFault(
             f"{error.filename or file}: {error.strerror}. Check the disk and the file's permissions"
@@ -80,7 +99,7 @@ def read_export(directory: Path, *, program: str) -> Exported:
         raise CheckpointError(f"{file}: damaged ({quoted(f'{type(error).__name__}: {error}')}). {again}") from error
 
 
-def _unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
+def _unpack(directory: Path, facts: Mapping[str, Any], contents: ExportContents) -> Exported:
     """`facts` as an Exported; raises what MALFORMED lists for malformed ones."""
     most = facts["max_positions"]
     if most is not None and (type(most) is not int or most < 1):
@@ -88,10 +107,8 @@ def _unpack(directory: Path, facts: Mapping[str, Any]) -> Exported:
     languages = DataConfig(source_lang=str(facts["source_lang"]), target_lang=str(facts["target_lang"]))
     return Exported(
         directory=directory,
-        weights=directory / MODEL_BIN,
-        tokenizers=Tokenizers(
-            read_tokenizer(directory / "source.spm", facts), read_tokenizer(directory / "target.spm", facts)
-        ),
+        weights=contents.weights,
+        tokenizers=contents.tokenizers,
         source_lang=languages.source_lang,
         target_lang=languages.target_lang,
         max_positions=most,

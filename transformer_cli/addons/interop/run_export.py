@@ -55,16 +55,17 @@ def run(config: ExportConfig) -> None:
     model = read_model(path)
     require(model, path, "transformer")
     refuse_plugin(model, path, program=f"tfm export {config.format}")
-    lines, whose = text_for(model, path, form.n_lines)
-    known = model.tokenizers.source.tags
     if form.takes_tags:
+        lines, whose = text_for(model, path, form.n_lines)
+        known = model.tokenizers.source.tags
         if model.tokenizers.source.languages:
             lines = in_all_languages(lines, model.tokenizers.source)
         elif known:
             lines = [with_tags(line, known[i % len(known)], known) for i, line in enumerate(lines)]
     else:
-        refuse_tags(model, config.format)
-        lines = [split_tags(line, known)[1] for line in lines]
+        instead = "Use `tfm export huggingface` or `tfm export ctranslate2`"
+        refuse_tags(model, f"tfm export {config.format}", instead)
+        lines, whose = text_without_tags(model, path, form.n_lines)
     facts = facts_of(model, sha256_of(path), program=config.format, max_positions=form.max_positions(model.config))
     library = f"{form.packages[0]} {version(form.packages[0])}"
     quantization = form.quantization or config.quantization.name
@@ -93,13 +94,13 @@ def run(config: ExportConfig) -> None:
         )
 
 
-def refuse_tags(model: ModelFile, form: str) -> None:
+def refuse_tags(model: ModelFile, needs: str, instead: str) -> None:
     """Raise ConfigError for a model that has to be given tags, for a program whose text cannot have them."""
     tags, text = model.tokenizers.source.tags, training_text([model])
     if tags and (text.is_multilingual or text.always_tagged) and model.tokenizers.source.packed is None:
         raise ConfigError(
-            f"tfm export {form}: the model was trained with tags before its lines, as {tags[0]}, and this format"
-            " would cut them into pieces like any text. Use `tfm export huggingface` or `tfm export ctranslate2`"
+            f"{needs}: the model was trained with tags before its lines, as {tags[0]}, and this format would cut them"
+            f" into pieces like any text. {instead}"
         )
 
 
@@ -111,6 +112,12 @@ def refuse_checkpoints(output: Path) -> None:
         for folder in [parent, *parent.parents]
     ):
         raise ConfigError(f"{output}: is among the checkpoints of a run, which come and go. Choose another --output")
+
+
+def text_without_tags(model: ModelFile, path: Path, n_lines: int) -> tuple[Sequence[str], str]:
+    """What `text_for` finds, for a program whose text cannot have tags."""
+    lines, whose = text_for(model, path, n_lines)
+    return [split_tags(line, model.tokenizers.source.tags)[1] for line in lines], whose
 
 
 def text_for(model: ModelFile, path: Path, n_lines: int) -> tuple[Sequence[str], str]:
