@@ -31,6 +31,8 @@ class Capabilities:
     prefixes: bool = True
     scores: bool = True  # force-decoding
     attention: bool = True  # with force-decoding
+    search_scores: bool = True  # of the hypotheses that it finds
+    tags: bool = True  # before lines
     traces: bool = True  # DecodeRequest.n_likeliest
     batch_invariant: bool = False  # decode.batch_invariant
     shortlist: bool = False  # decode.shortlist
@@ -88,7 +90,7 @@ def check_supported(
     check_search(config)
     for setting, is_supported in _settings(capabilities, config, options):
         if not is_supported:
-            name = setting.partition("=")[0]
+            name = setting.partition("=")[0].partition(" ")[0]
             remedy = capabilities.remedies.get(setting, capabilities.remedies.get(name))
             raise ConfigError(
                 f"{setting}: {remedy or f'engine={capabilities.engine} does not have it. Leave one of them out'}"
@@ -114,6 +116,12 @@ def _settings(
             yield f"decode.{key}={value.name if isinstance(value, Enum) else value}", supported
     if options.prefixes:
         yield "--prefix", capabilities.prefixes
+    if options.tags:
+        yield f"--tag {' '.join(options.tags)}", capabilities.tags
+    if options.lists_scores:
+        yield "output_format=moses", capabilities.search_scores
+    if options.retry:
+        yield "on_issue=retry", capabilities.searches is None or "beam" in capabilities.searches
     if options.terminology is not None:
         has_terms = capabilities.lexical_constraints and capabilities.scores and capabilities.attention
         yield "--terms", has_terms and config.shortlist is None

@@ -21,6 +21,7 @@ class EngineKind:
     """What models an engine runs, and how it opens them. Here: it has no format of its own, and is never chosen."""
 
     own_format = ""  # what is said of a folder in it: "was exported for CTranslate2"
+    own_arithmetic = False  # whether decode.precision and a length penalty have no effect: neither is filled in
 
     def recognises(self, folder: Path, *, is_chosen: bool) -> bool:
         """Whether a folder is in its own format; if the user has chosen the engine, also where it is damaged."""

@@ -47,16 +47,25 @@ class Opened:
         first = self.models[0]
         return first.task if isinstance(first, ModelFile) else TASKS["translation"]
 
+    @property
+    def length_penalties(self) -> list[float | None]:
+        """The own ones of the models; none where the engine has no use for them."""
+        has_use = not engine_kind(self.engine).own_arithmetic
+        return [model.length_penalty if has_use else None for model in self.models]
+
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.
 
-        A shortlist that is auto is the one beside the model.
+        A shortlist that is auto is the one beside the model. An engine with arithmetic of its own has `config`
+        as it is.
 
         A length penalty that is unset is that of the model, or the mean of those of several.
 
         Raises EnvironmentFault for a precision that the device lacks.
         """
-        config = with_own_length_penalty(config, [model.length_penalty for model in self.models])
+        if engine_kind(self.engine).own_arithmetic:
+            return config
+        config = with_own_length_penalty(config, self.length_penalties)
         if config.shortlist is not None:
             config = replace(config, shortlist=str(shortlist_path(config.shortlist, self.paths[0])))
         on_it = on_device(config, device)

@@ -208,7 +208,7 @@ class Planner:
         ranks = [[part[min(n, len(part) - 1)] for part in parts] for n in range(n_best)]
         candidates = [
             Candidate(
-                text=self.separator(line).join(filter(None, (self.tokenizers.target.decode(h.ids) for h in rank))),
+                text=self.separator(line).join(filter(None, map(self._text, rank))),
                 score=sum(h.score for h in rank),
                 log_prob=sum(h.log_prob for h in rank),
                 n_tokens=sum(len(h.ids) + h.finished for h in rank),
@@ -229,6 +229,9 @@ class Planner:
             unknown=line.unknown,
             invisible=line.invisible,
         )
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return self.tokenizers.target.decode(hypothesis.ids) if hypothesis.text is None else hypothesis.text
 
 
 def check_given_tags(tags: Sequence[str], known: Sequence[str]) -> None:

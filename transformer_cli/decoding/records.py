@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from transformer_cli.decoding.results import Candidate, Translated
+from transformer_cli.decoding.results import Candidate, Translated, json_score
 
 # Characters that some programs take for the end of a line.
 _LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
@@ -50,8 +50,8 @@ def record_of(result: Translated, *, line: int, source: str, bad_bytes: bool) ->
 def _candidate(candidate: Candidate) -> dict[str, Any]:
     return {
         "translation": candidate.text,
-        "score": round(candidate.score, 4),
-        "log_prob": round(candidate.log_prob, 4),
+        "score": json_score(candidate.score),
+        "log_prob": json_score(candidate.log_prob),
         "n_tokens": candidate.n_tokens,
     }
 

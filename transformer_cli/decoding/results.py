@@ -1,5 +1,6 @@
 """What `Translator.translate` takes beside lines, and what it returns."""
 
+import math
 from dataclasses import dataclass
 
 from transformer_cli.decoding.search import Hypothesis
@@ -11,7 +12,7 @@ class Candidate:
     """One translation of a line. Of a line in segments, the numbers are sums over its segments."""
 
     text: str
-    score: float
+    score: float  # not a number from an engine that gives none
     log_prob: float = 0.0  # natural logarithm
     n_tokens: int = 0  # with EOS, where there is one
     hit_limit: bool = False  # it, or a segment of it, was truncated at its longest length
@@ -74,6 +75,7 @@ class TranslateOptions:
     token_scores: bool = False  # fill in Translated.tokens
     n_likeliest: int = 0  # > 0: fill in Translated.searched, with so many of the likeliest tokens of every step
     tags: tuple[str, ...] = ()  # of every line that does not begin with tags itself
+    lists_scores: bool = False  # the output has a place for scores that cannot stay empty
     warns: bool = True  # log what is unusual about lines, by their numbers
 
     @property
@@ -82,3 +84,8 @@ class TranslateOptions:
 
 
 DEFAULT_OPTIONS = TranslateOptions()
+
+
+def json_score(score: float) -> float | None:
+    """A score as JSON has it; null where the engine gives none."""
+    return None if math.isnan(score) else round(score, 4)

@@ -80,8 +80,8 @@ class ServeConfig:
     )
     engine: str = key(
         AUTO_ENGINE,
-        "torch, ctranslate2, or auto: ctranslate2 where it is installed, and torch for what a request asks for that it"
-        " lacks.",
+        "torch, ctranslate2, firefox, or auto: ctranslate2 where it is installed; torch has what a request asks for"
+        " that the engine lacks.",
         choices=engine_names,
         flag="--engine",
     )

@@ -71,7 +71,7 @@ class ServedModel:
         self.name = _name(Path(os.path.abspath(self.path)))
         self.source_lang, self.target_lang, self.engine = model.source_lang, model.target_lang, opened.engine
         self.tags, self.symbols = model.tokenizers.source.tags, placeholder_symbols(model.tokenizers)
-        self.is_export, self.length_penalty = isinstance(model, Exported), model.length_penalty
+        self.is_export, self.length_penalty = isinstance(model, Exported), opened.length_penalties[0]
         self.device = choose_device(config.device)
         self.shared = self._share(opened)
         self.torch: SharedEngine | None = None  # built when a request first needs it

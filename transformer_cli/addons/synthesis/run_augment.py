@@ -108,7 +108,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[CorpusReport,
         decode=config.decode,
         options=options,
     )
-    decode = with_own_length_penalty(config.decode, [model.length_penalty for model in opened.models])
+    decode = with_own_length_penalty(config.decode, opened.length_penalties)
     config, model = replace(config, decode=decode), opened.models[0]
     options = replace(options, tags=asked_tags(model, config.tag, config.source_lang, config.target_lang))
     config = replace(config, tag=" ".join(options.tags) or None)  # as the corpus records it

@@ -8,7 +8,7 @@ import torch
 
 from transformer_cli.commands.translate.formats import LINES
 from transformer_cli.commands.translate.keys import OnIssue, TranslateConfig
-from transformer_cli.config.shared import AUTO_ENGINE, TORCH
+from transformer_cli.config.shared import AUTO_ENGINE, TORCH, OutputFormat
 from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.records import quality_flags
@@ -36,6 +36,7 @@ def open_translator(
         alignments=config.alignments is not None,
         token_scores=config.token_scores,
         n_likeliest=config.likeliest if config.explain else 0,
+        lists_scores=config.output_format is OutputFormat.moses,
     )
     may_choose = config.engine is None and config.format == LINES and (is_typed or device.type == "cpu")
     engine = AUTO_ENGINE if may_choose else config.engine

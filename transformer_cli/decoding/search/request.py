@@ -72,6 +72,7 @@ class Hypothesis:
     is_near_tie: bool = field(default=False, compare=False)  # a choice of this sentence was
     unsatisfied: tuple[int, ...] = ()  # indices of the required terms that it does not contain
     trace: SearchTrace | None = field(default=None, compare=False, repr=False)  # of its sentence, where it is recorded
+    text: str | None = None  # of an engine that gives text: `ids` are those that our tokenizer has for it
 
 
 @dataclass(frozen=True)

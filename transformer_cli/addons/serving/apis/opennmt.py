@@ -10,6 +10,7 @@ from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import given, number_of, string_of
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions, TextResult
+from transformer_cli.decoding.results import json_score
 
 PREFIX = "/translator/"
 
@@ -82,4 +83,4 @@ def _texts(value: Any) -> tuple[list[str], int]:
 def _record(text: str, result: TextResult, rank: int, n_best: int) -> dict[str, Any]:
     candidates = [(result.text, result.score), *((one.text, one.score) for one in result.alternatives)]
     target, score = candidates[min(rank, len(candidates) - 1)]  # fewer: of a blank text
-    return {"src": text, "tgt": target, "n_best": n_best, "pred_score": round(score, 4)}
+    return {"src": text, "tgt": target, "n_best": n_best, "pred_score": json_score(score)}

@@ -14,7 +14,7 @@ from transformer_cli.addons.serving.models import ModelTable, ServedModel, Step,
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions, TextResult, TranslationResponse
 from transformer_cli.config.tags import tags_in
-from transformer_cli.decoding.results import Candidate
+from transformer_cli.decoding.results import Candidate, json_score
 from transformer_cli.errors import quoted
 from transformer_cli.languages import language_name, names_of
 
@@ -107,7 +107,7 @@ def _record(result: TextResult, origin: Detected) -> dict[str, Any]:
         "text": result.text,
         "source": origin.language,
         "detection_confidence": round(origin.confidence, 4),
-        "score": round(result.score, 4),
+        "score": json_score(result.score),
         "alternatives": [_alternative(one) for one in result.alternatives],
         "flags": result.flags,
         "sentences": result.n_sentences,
@@ -122,7 +122,7 @@ def _record(result: TextResult, origin: Detected) -> dict[str, Any]:
 
 
 def _alternative(candidate: Candidate) -> dict[str, Any]:
-    return {"text": candidate.text, "score": round(candidate.score, 4)}
+    return {"text": candidate.text, "score": json_score(candidate.score)}
 
 
 def _of_many(table: ModelTable) -> list[dict[str, Any]]:
