@@ -51,10 +51,10 @@ def load(
 
     Any number of threads may call its `translate` at once, and coroutines its `translate_async`: what they ask for is
     batched together.
-    `engine` is torch, ctranslate2 (converted on demand), or auto: ctranslate2 where it is installed and can do what is
-    asked for. `tag` is put before every line that does not begin with one of the model's tags, as `<2de>`. `source` and
-    `target` are a direction of a model that has several, as `fr` or `fra_Latn`. `decode` are keys of the group
-    `decode`, such as `beam_size=5`. Raises TfmError.
+    `engine` is torch, ctranslate2 or firefox (converted on demand), or auto: ctranslate2 where it is installed and can
+    do what is asked for. `tag` is put before every line that does not begin with one of the model's tags, as `<2de>`.
+    `source` and `target` are a direction of a model that has several, as `fr` or `fra_Latn`. `decode` are keys of the
+    group `decode`, such as `beam_size=5`. Raises TfmError.
     """
     config: DecodeConfig = from_plain(DecodeConfig, decode)
     opened = open_models(_model_names(path), runs=runs, engine=engine, decode=config, options=options)

@@ -220,7 +220,7 @@ def test_unset_the_engine_is_torch_but_for_an_export(model_path: Path) -> None:
 
 
 def test_what_cannot_be_opened_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"engine=marian: unknown\. Choose ctranslate2, torch, auto"):
+    with pytest.raises(ConfigError, match=r"engine=marian: unknown\. Choose ctranslate2, firefox, torch, auto"):
         api.load(model_path, engine="marian")
     with pytest.raises(ConfigError, match="names several, and engine=ctranslate2 joins none"):
         api.load([model_path, model_path], engine="ctranslate2")

@@ -28,7 +28,9 @@ FROM = "Language of the text, as fr, fra or fra_Latn, for a model of several; un
 TO = "Language to translate into, as fr, fra or fra_Latn, for a model of several; unset: its own, or what tags say."
 
 
-ENGINE = "torch, ctranslate2, or auto; unset: ctranslate2 for a folder of `tfm export ctranslate2`, else torch."
+ENGINE = (
+    "torch, ctranslate2, firefox, or auto; unset: the one that a folder of `tfm export` was written for, else torch."
+)
 
 
 SCORES = "Output of `tfm evaluate --json`, for the model card."

@@ -54,6 +54,13 @@ def ctranslate2() -> EngineKind:
     return CTranslate2Kind()
 
 
+@ENGINES.register("firefox")
+def firefox() -> EngineKind:
+    from transformer_cli.addons.interop.firefox_kind import FirefoxKind
+
+    return FirefoxKind()
+
+
 @CARDS.register("markdown")
 def markdown_card() -> Card:
     from transformer_cli.addons.interop.model_card import MarkdownCard
