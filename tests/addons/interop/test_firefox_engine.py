@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,12 +19,11 @@ from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.translator import GREEDY
 from transformer_cli import api
-from transformer_cli.addons.interop import firefox, firefox_kind, intgemm
+from transformer_cli.addons.interop import firefox, firefox_engine, firefox_kind, intgemm
+from transformer_cli.addons.interop.conversions import kept_conversion
 from transformer_cli.addons.interop.export_file import sha256_of
-from transformer_cli.addons.interop.exported import facts_of
 from transformer_cli.addons.interop.firefox_engine import FIREFOX_ALONE, FIREFOX_WITH_TORCH, FirefoxEngine
 from transformer_cli.addons.interop.firefox_library import FirefoxFiles, FirefoxLibrary
-from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.addons.serving.apis.own import response_json
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.models import ModelTable
@@ -44,21 +44,32 @@ ODD = ["the\tcat\u00a0sat .", "a \U0001f600 cat", "\u201cthe cat\u201d \u2026", 
 DECODE = DecodeConfig(**GREEDY)
 
 
-def write_export(directory: Path, model: ModelFile) -> Path:
-    """A folder as `tfm export firefox` writes it, not verified."""
-    with publishing(directory, facts_of(model, "0" * 64, program="firefox", max_positions=None)) as folder:
-        firefox.write(model, folder, LINES, None)
-    return directory
-
-
 @pytest.fixture(scope="module")
 def model() -> ModelFile:
-    return student()
+    return replace(student(), target_lang="fr")
 
 
 @pytest.fixture(scope="module")
-def folder(model: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_export(tmp_path_factory.mktemp("exported") / "fx", model)
+def path(model: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model file with its conversion, which is verified on few lines: weights are random."""
+    path = tmp_path_factory.mktemp("model") / "model.safetensors"
+    write_model(path, model)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(firefox, "FEWEST_IDENTICAL", 0.5)
+        patch.setattr(firefox_kind, "text_without_tags", lambda *_: (LINES, "test"))
+        kept_conversion(path, firefox_kind.FirefoxConversion())
+    return path
+
+
+def conversion_beside(path: Path) -> Path:
+    (found,) = (one for one in (path.parent / ".firefox").iterdir() if one.name != "lock")
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A conversion is what `tfm export firefox` writes."""
+    return shutil.copytree(conversion_beside(path), tmp_path_factory.mktemp("exported") / "fx")
 
 
 def asked(folder: Path, lines: Sequence[str]) -> list[str]:
@@ -67,16 +78,6 @@ def asked(folder: Path, lines: Sequence[str]) -> list[str]:
     (weights,) = folder.glob("model.*.bin")
     engine = fxtranslate.Translator(weights.read_bytes(), vocabulary, vocabulary, None)
     return [engine.translate(line) for line in lines]
-
-
-@pytest.fixture
-def path(model: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A model file, which is verified on few lines: its weights are random."""
-    monkeypatch.setattr(firefox_kind.FirefoxExporter, "n_lines", 5)
-    monkeypatch.setattr(firefox, "FEWEST_IDENTICAL", 0.5)
-    monkeypatch.setattr(firefox_kind, "text_without_tags", lambda *_: (LINES, "test"))
-    write_model(tmp_path / "model.safetensors", model)
-    return tmp_path / "model.safetensors"
 
 
 def test_a_folder_translates_each_line_as_fxtranslate_does(folder: Path) -> None:
@@ -90,11 +91,10 @@ def test_a_model_file_is_converted_once_into_the_same_numbers(path: Path, folder
     with api.load(path, engine="firefox", device="cpu", **GREEDY) as translator:
         found = [result.text for result in translator.translate(LINES)]
     assert found == asked(folder, LINES)
-    (made,) = (one for one in (path.parent / ".firefox").iterdir() if one.name != "lock")
-    before = (made / "export.json").stat().st_mtime_ns
+    before = (made := conversion_beside(path) / "export.json").stat().st_mtime_ns
     opened = open_models(str(path), engine="firefox", decode=DECODE)
     opened.translator(DECODE, torch.device("cpu"))
-    assert (made / "export.json").stat().st_mtime_ns == before
+    assert made.stat().st_mtime_ns == before
 
 
 def test_nothing_is_made_of_a_blank_line(folder: Path) -> None:
@@ -198,8 +198,8 @@ def test_it_is_never_chosen_and_joins_none(path: Path) -> None:
         api.load([path, path], engine="firefox", **GREEDY)
 
 
-def test_the_length_penalty_of_a_model_is_no_obstacle(path: Path, model: ModelFile) -> None:
-    write_model(path, replace(model, length_penalty=1.3))
+def test_the_length_penalty_of_a_model_is_no_obstacle(tmp_path: Path, model: ModelFile) -> None:
+    write_model(path := tmp_path / "model.safetensors", replace(model, length_penalty=1.3))
     opened = open_models(str(path), engine="firefox", decode=DECODE)
     assert opened.decode_config(DECODE, torch.device("cpu")) == DECODE
     assert opened.length_penalties == [None]
@@ -229,9 +229,9 @@ def copied(folder: Path, to: Path, **changed: bytes) -> Path:
 
 
 def test_a_damaged_folder_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
-    whole = (folder / "model.enen.intgemm.alphas.bin").read_bytes()
+    whole = (folder / "model.enfr.intgemm.alphas.bin").read_bytes()
     copied(folder, tmp_path / "changed")
-    with (tmp_path / "changed/model.enen.intgemm.alphas.bin").open("r+b") as file:
+    with (tmp_path / "changed/model.enfr.intgemm.alphas.bin").open("r+b") as file:
         file.write(b"damaged!")
     copied(folder, tmp_path / "cut", model=whole[:5000])
     items = [item for item in intgemm.read_binary(whole) if item.name != "decoder_l1_rnn_W"]
@@ -248,16 +248,38 @@ def test_a_damaged_folder_is_refused_in_one_line(folder: Path, tmp_path: Path) -
 
 
 def test_a_panic_at_a_line_is_one_line_too(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The rows of the last pieces are missing, which shows at the first line that has one of them."""
+    forged = forged_rows(folder, tmp_path / "fx")
+    with api.load(forged, device="cpu", **GREEDY) as translator, pytest.raises(CheckpointError, match="out of range"):
+        translator.translate(["the cat ."])
+    assert capfd.readouterr().err == ""
+
+
+def forged_rows(folder: Path, to: Path) -> Path:
+    """A folder without the rows of the last pieces, which shows at the first line that has one of them."""
     n = 8
-    items = {item.name: item for item in intgemm.read_binary((folder / "model.enen.intgemm.alphas.bin").read_bytes())}
+    items = {item.name: item for item in intgemm.read_binary((folder / "model.enfr.intgemm.alphas.bin").read_bytes())}
     values = np.frombuffer(items["Wemb"].data, np.int8, n * 64).reshape(n, 64)
     bias = np.frombuffer(items["decoder_ff_logit_out_b"].data, "<f4", n)
     items["Wemb"] = intgemm.int8_item("Wemb", values.astype(float), transpose=False)
     items["decoder_ff_logit_out_b"] = intgemm.float_item("decoder_ff_logit_out_b", bias[None])
-    forged = copied(folder, tmp_path / "fx", model=intgemm.binary(list(items.values())))
-    with api.load(forged, device="cpu", **GREEDY) as translator, pytest.raises(CheckpointError, match="out of range"):
-        translator.translate(["the cat ."])
+    return copied(folder, to, model=intgemm.binary(list(items.values())))
+
+
+def test_processes_translate_the_same_and_report_a_panic_as_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(firefox_engine, "_TOKENS", 20)
+    cpu, lines = torch.device("cpu"), LINES * 3
+    translator = open_models(str(folder), decode=DECODE).translator(DECODE, cpu, parallel=True)
+    assert [result.text for result in translator.translate(lines)] == asked(folder, lines)
+    assert translator.engine.pool.n_forked == 2  # type: ignore[attr-defined]
+    forged = open_models(str(forged_rows(folder, tmp_path / "fx")), decode=DECODE).translator(
+        DECODE, cpu, parallel=True
+    )
+    capfd.readouterr()
+    with pytest.raises(CheckpointError, match="out of range"):
+        forged.translate(["the cat .", "the cat sat .", *lines])
     assert capfd.readouterr().err == ""
 
 
@@ -270,8 +292,7 @@ def test_what_other_threads_write_meanwhile_is_kept(folder: Path, capfd: pytest.
 # ---- The server
 
 
-def test_the_server_answers_with_it_and_with_torch_for_the_rest(path: Path, folder: Path, model: ModelFile) -> None:
-    write_model(path, replace(model, target_lang="fr"))
+def test_the_server_answers_with_it_and_with_torch_for_the_rest(path: Path, folder: Path) -> None:
     config = ServeConfig(checkpoint=[str(path)], engine="firefox", device=Device.cpu, decode=DECODE, cache=0)
     service = Service(config, ModelTable(config))
     (served,) = service.table.models
