@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -12,19 +13,22 @@ from tests.addons.interop.test_export import model_file
 from tests.toy.translator import GREEDY, sentences
 from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.addons.interop import verify
+from transformer_cli.addons.interop.conversions import conversion_of
 from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.addons.interop.exported import facts_of, read_export
 from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Norm, Tying
 from transformer_cli.decoding.engine import DecodeRequest
+from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search.scores import length_penalty
+from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.errors import EnvironmentFault
-from transformer_cli.models.file import ModelFile
+from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.models.file import ModelFile, write_model
 
 CPU = torch.device("cpu")
 LINES = ["", *sentences(20, seed=7), " \u00a0", *sentences(2, seed=8, longest=60), "the cat ."]
@@ -160,3 +164,61 @@ def test_a_device_that_fails_is_reported_without_blaming_the_model(tmp_path: Pat
     engine_of(theirs).library = Library()
     with pytest.raises(EnvironmentFault, match=r"out: CTranslate2 failed .*launch failure.* Add --device cpu"):
         theirs.translate(["the cat ."])
+
+
+# ---- A shortlist
+
+
+def listed(model: ModelFile, folder: Path) -> Path:
+    """A model with lists of few tokens, which change what it says."""
+    write_model(path := folder / "model.safetensors", model)
+    n, rng = len(model.tokenizers.source), np.random.default_rng(1)
+    ids = [np.unique(rng.integers(4, len(model.tokenizers.target), 4)) for _ in range(n)]
+    starts = np.cumsum([0, *map(len, ids)])
+    Shortlist(np.arange(10, 14), starts, np.concatenate(ids)).write(
+        folder / SHORTLIST_FILE, model.tokenizers, (model.source_lang, model.target_lang)
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    "search", [GREEDY, pytest.param({"beam_size": 3, "length_penalty": 0}, marks=pytest.mark.slow)]
+)
+def test_with_a_shortlist_it_says_what_torch_says(tmp_path: Path, search: dict[str, Any]) -> None:
+    """A batch of CTranslate2 has the lists of all its sentences, so each is searched alone."""
+    pytest.importorskip("ctranslate2")
+    path = listed(model_file(norm=Norm.pre), tmp_path)
+    config = DecodeConfig(**{"max_extra_length": 6, "shortlist": "auto", **search})
+    without = replace(config, shortlist=None)
+    ours, theirs, plain = (
+        open_models(str(path), engine=engine, decode=one).translator(one, CPU).translate(LINES)
+        for engine, one in (("torch", config), ("ctranslate2", config), ("ctranslate2", without))
+    )
+    assert [one.text for one in theirs] == [one.text for one in ours]
+    assert [one.text for one in theirs] != [one.text for one in plain]
+    for wanted, other in zip(ours, theirs, strict=True):
+        assert other.candidates[0].log_prob == pytest.approx(wanted.candidates[0].log_prob, abs=1e-3)
+
+
+def test_a_shortlist_is_refused_where_it_cannot_serve(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    path = listed(model_file(norm=Norm.pre), tmp_path)
+    config = DecodeConfig(shortlist="auto")
+    assert open_models(str(path), engine="auto", decode=config).engine == "torch"
+    folder = conversion_of(path).directory
+    with pytest.raises(ConfigError, match=r"decode\.shortlist=auto: is for translating with a model file"):
+        open_models(str(folder), decode=config)
+    with pytest.raises(ConfigError, match=r"decode\.no_repeat_ngram=3: engine=ctranslate2 .* use engine=torch"):
+        open_models(str(path), engine="ctranslate2", decode=replace(config, no_repeat_ngram=3))
+
+
+def test_a_vocabulary_map_has_what_is_always_there_first() -> None:
+    """CTranslate2 documents a line: source, tab, targets with spaces between; an empty source is always there."""
+    tokenizers = model_file().tokenizers
+    source, target = tokenizers.source, tokenizers.target
+    lists = [[5, 6] if i == source.eos_id else [7, 8] if i == 20 else [] for i in range(len(source))]
+    starts = np.cumsum([0, *map(len, lists)])
+    shortlist = Shortlist(np.array([6, 9]), starts, np.concatenate([np.array(one, np.int64) for one in lists]))
+    always, ends, other = (" ".join(target.pieces(ids)) for ids in ([0, 1, 2, 3, 5, 6, 9], [5, 6], [7, 8]))
+    expected = f"\t{always}\n</s>\t{ends}\n{source.pieces([20])[0]}\t{other}\n"
+    assert to_ctranslate2.vocabulary_map(shortlist, tokenizers).decode() == expected

@@ -5,10 +5,12 @@ here. Sources get their EOS and targets start at BOS, without the caller's doing
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +28,8 @@ from transformer_cli.addons.interop.weights import (
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import ControlIds
+from transformer_cli.decoding.shortlist import Shortlist
+from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding
 from transformer_cli.models.file import ModelFile
@@ -33,6 +37,8 @@ from transformer_cli.models.layers import FeedForward, Residual
 from transformer_cli.models.transformer import Stack
 
 # Rows of the sinusoid table, which is finite there: more than a line has after it was split.
+VOCABULARY_MAP = "vmap.txt"  # of a model's folder
+_SPACES = frozenset(" \t\r\n")
 _N_POSITIONS = 2048
 _ACTIVATIONS = {
     Activation.relu: "RELU",
@@ -172,6 +178,28 @@ def _joined(biases: list[Tensor | None]) -> Tensor | None:
 
 def array(tensor: Tensor) -> Any:
     return tensor.detach().contiguous().numpy()
+
+
+def vocabulary_map(shortlist: Shortlist, tokenizers: Tokenizers) -> bytes:
+    """A shortlist as CTranslate2 reads it: a token of the source, a tab, tokens of the target with spaces between.
+
+    An empty token is in every source: with it stand what is frequent, the list of EOS, which CTranslate2 adds itself,
+    and the control tokens, whose probability counts. Raises ConfigError for a token that such a file cannot hold.
+    """
+    sources = tokenizers.source.pieces(range(len(tokenizers.source)))
+    targets = tokenizers.target.pieces(range(len(tokenizers.target)))
+    if wrong := [piece for piece in [*sources, *targets] if not piece or not _SPACES.isdisjoint(piece)]:
+        raise ConfigError(
+            f"decode.shortlist: the vocabulary has {quoted(wrong[0])}, which CTranslate2's map of words cannot hold."
+            " Use engine=torch"
+        )
+    lists = [shortlist.ids[start:end] for start, end in pairwise(shortlist.starts)]
+    control = ControlIds.of(tokenizers.target)
+    of_control = np.array([control.eos, *control.banned])
+    always = [shortlist.frequent, of_control, *(lists[i] for i in tokenizers.source.end_ids)]
+    rows = [("", np.unique(np.concatenate(always))), *zip(sources, lists, strict=True)]
+    text = "".join(f"{piece}\t{' '.join(targets[i] for i in ids)}\n" for piece, ids in rows if len(ids))
+    return text.encode()
 
 
 class Loaded:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from transformer_cli.addons.interop.ctranslate2 import VOCABULARY_MAP, vocabulary_map
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision, Quantize
 from transformer_cli.data.tokenizer import Tokenizers
@@ -23,10 +24,12 @@ from transformer_cli.decoding.engine import Capabilities, DecodeRequest, Engine,
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import ControlIds, Hypothesis, rows_per_sentence
 from transformer_cli.decoding.search.scores import divisor
+from transformer_cli.decoding.shortlist import Shortlist
 from transformer_cli.decoding.torch_engine import batches
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.extras import imported
+from transformer_cli.files import wrap_os_errors
 from transformer_cli.inference.batch_size import BatchTokens, forward_tokens
 from transformer_cli.inference.force_decode import ForcedScores, IdPair
 from transformer_cli.logs import LOGGER
@@ -54,9 +57,11 @@ CAPABILITIES = Capabilities(
         "decode.search=sample": DRAWS_BY_ITSELF,
         "decode.search=mbr": DRAWS_BY_ITSELF,
         "--explain": "engine=ctranslate2 does not show its steps. Use `--engine torch` with the model file",
+        "decode.shortlist": "is for translating with a model file. Leave it out here",
     },
 )
-WITH_TORCH = replace(CAPABILITIES, attention=True)  # where torch has the same model, to force-decode with it
+# Of a model file: torch has the same model, to force-decode with it.
+WITH_TORCH = replace(CAPABILITIES, attention=True, shortlist=True)
 DAMAGED = (ValueError, LookupError)  # what the library raises for contents that do not fit together
 COMPUTE_TYPES = {  # auto: that of the folder
     DecodePrecision.auto: "default",
@@ -73,6 +78,7 @@ class CTranslate2Engine:
 
     `max_positions` is the most tokens that a sentence may have there; None: any number. `remedy` ends messages about a
     damaged folder. `with_torch` opens the same model with torch, which force-decodes where attention is asked for.
+    With a `shortlist` each sentence is searched alone: a batch would have the lists of all its sentences.
     """
 
     def __init__(
@@ -86,6 +92,7 @@ class CTranslate2Engine:
         precision: DecodePrecision = DecodePrecision.auto,
         remedy: str = "Write it again with `tfm export ctranslate2 --overwrite`",
         with_torch: Callable[[], Engine] | None = None,
+        shortlist: Shortlist | None = None,
     ) -> None:
         self.capabilities = CAPABILITIES if with_torch is None else WITH_TORCH
         self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
@@ -108,6 +115,8 @@ class CTranslate2Engine:
                     " Use decode.quantize=none"
                 )
         self.max_batch_tokens = MAX_BATCH_TOKENS if kind == "cpu" else forward_tokens(AUTO, device)
+        self.has_shortlist = shortlist is not None
+        files = None if shortlist is None else _files_with(vocabulary_map(shortlist, tokenizers), directory)
         try:
             if precision is not DecodePrecision.auto and compute_type not in _compute_types(library, kind):
                 raise EnvironmentFault(
@@ -117,6 +126,7 @@ class CTranslate2Engine:
             # Each thread takes batches of its own: one product is too small to be shared.
             self.library = library.Translator(
                 os.fsencode(directory),
+                files=files,
                 device=kind,
                 compute_type=compute_type,
                 inter_threads=self.n_threads,
@@ -136,6 +146,8 @@ class CTranslate2Engine:
         return self.n_threads
 
     def tokens_per_batch(self, config: DecodeConfig) -> int:
+        if self.has_shortlist:
+            return 1
         rows = forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config)
         return min(rows, self.max_batch_tokens)
 
@@ -234,6 +246,7 @@ class CTranslate2Engine:
             min_decoding_length=min(config.min_length, longest - 1),  # with its EOS, where positions are few
             no_repeat_ngram_size=config.no_repeat_ngram or 0,
             max_input_length=0,
+            use_vmap=self.has_shortlist,
             return_scores=True,
             return_end_token=True,
             suppress_sequences=[[piece] for piece in self.tokenizers.target.pieces(suppressed)] or None,
@@ -309,6 +322,13 @@ class CTranslate2Engine:
                 f"{self.directory}: CTranslate2 failed while it translated ({quoted(str(error))})."
                 " Add --device cpu, or check the device"
             ) from error
+
+
+def _files_with(vocabulary_map: bytes, directory: Path) -> dict[str, bytes]:
+    """The files of a model in memory, with a vocabulary map that its folder does not have."""
+    with wrap_os_errors(directory, "read the model"):
+        files = {path.name: path.read_bytes() for path in directory.iterdir() if path.is_file()}
+    return {**files, VOCABULARY_MAP: vocabulary_map}
 
 
 def _compute_types(library: Any, kind: str) -> set[str]:

@@ -17,7 +17,8 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.engines import EngineKind
 from transformer_cli.decoding.results import TranslateOptions
-from transformer_cli.decoding.torch_engine import torch_engine
+from transformer_cli.decoding.shortlist import Shortlist
+from transformer_cli.decoding.torch_engine import check_shortlist, torch_engine
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.extras import imported
@@ -44,6 +45,7 @@ class CTranslate2Kind(EngineKind):
         if n_models > 1:
             raise ConfigError("--checkpoint: names several, and engine=ctranslate2 joins none. Name one")
         check_supported(WITH_TORCH, decode, options)
+        _check_scored(decode)
         imported("ctranslate2", needs="engine=ctranslate2")
 
     def is_better(self, models: Sequence[ModelFile], decode: DecodeConfig, options: TranslateOptions) -> bool:
@@ -52,7 +54,8 @@ class CTranslate2Kind(EngineKind):
             check_supported(WITH_TORCH, decode, options)
         except (ConfigError, EnvironmentFault):
             return False
-        return len(models) == 1 and is_convertible(models[0])
+        # With a shortlist its sentences are searched one by one.
+        return len(models) == 1 and decode.shortlist is None and is_convertible(models[0])
 
     def open(
         self,
@@ -68,6 +71,11 @@ class CTranslate2Kind(EngineKind):
         check_supported(CAPABILITIES if isinstance(model, Exported) else WITH_TORCH, decode, options)
         exported = model if isinstance(model, Exported) else conversion_of(paths[0], quantize=decode.quantize)
         check_lengths(decode, exported.directory, exported.max_positions)
+        shortlist = None
+        if decode.shortlist is not None:
+            check_shortlist(device, batch_invariant=False)
+            languages = model.source_lang, model.target_lang
+            shortlist = Shortlist.read(Path(decode.shortlist), model.tokenizers, languages)
         return CTranslate2Engine(
             exported.directory,
             exported.tokenizers,
@@ -76,4 +84,15 @@ class CTranslate2Kind(EngineKind):
             quantize=decode.quantize,
             precision=decode.precision,
             with_torch=None if isinstance(model, Exported) else lambda: torch_engine([model], decode, device),
+            shortlist=shortlist,
         )
+
+
+def _check_scored(decode: DecodeConfig) -> None:
+    """Raise ConfigError for settings whose translations are force-decoded, which knows no shortlist."""
+    for key in ("min_length", "no_repeat_ngram"):
+        if decode.shortlist is not None and getattr(decode, key):
+            raise ConfigError(
+                f"decode.{key}={getattr(decode, key)}: engine=ctranslate2 scores such translations without a shortlist."
+                " Leave decode.shortlist out, or use engine=torch"
+            )

@@ -152,7 +152,7 @@ class ServedModel:
         except ConfigError:
             if self.engine == TORCH or self.is_export:
                 raise
-            decode = replace(decode, quantize=Quantize.none, precision=DecodePrecision.auto)
+            decode = replace(decode, quantize=Quantize.none, precision=DecodePrecision.auto, shortlist=None)
             engine = self._torch_engine()
         translator = SharedTranslator(engine, decode, seed=self.config.seed, options=options)
         if key:
