@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.addons.interop.test_export import model_file
@@ -34,8 +35,9 @@ from transformer_cli.config.train import Device
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import train_tokenizer
 from transformer_cli.decoding.batch_queue import GoneError
+from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.models.file import write_model
+from transformer_cli.models.file import read_model, write_model
 
 PLAIN = RequestOptions()
 TEXT = "the cat sat .\r\n\r\n   a woman drank milk .  \n\tin her chair .\n\n"
@@ -554,3 +556,17 @@ def test_alignments_count_the_tags_of_a_text_as_words_of_it(multilingual: Servic
     plain, tagged = multilingual.translate(texts, "en", "de", options, multilingual.call()).results
     assert plain.alignment
     assert tagged.alignment == [(i + 1 if i < 4 else i + 2, j) for i, j in plain.alignment]
+
+
+@pytest.mark.slow
+def test_torch_does_the_rest_without_the_shortlist_of_ctranslate2(tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    path = Path(write(tmp_path, "de", "en"))
+    tokenizers = read_model(path).tokenizers
+    starts = np.zeros(len(tokenizers.source) + 1, np.int64)
+    Shortlist(np.arange(4, 40), starts, starts[:0]).write(tmp_path / SHORTLIST_FILE, tokenizers, ("de", "en"))
+    config = DecodeConfig(beam_size=2, shortlist="auto")
+    fast, plain = serving(str(path), engine="ctranslate2", decode=config), serving(str(path))
+    options = RequestOptions(prefix="the")
+    assert translated(fast, "the cat sat .", options=options) == translated(plain, "the cat sat .", options=options)
+    assert fast.table.models[0].torch is not None
