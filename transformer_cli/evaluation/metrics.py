@@ -236,6 +236,12 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], tokens:
     return _score(_bleu(MetricSettings(tokens)), hypotheses, references)
 
 
+def chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    """The score chrF alone, chrF2. Raises DataError for other numbers of lines."""
+    check_line_counts(hypotheses, references)
+    return _score(_chrf(MetricSettings(PLAIN)), hypotheses, references)
+
+
 def _score(metric: "SacreBLEUMetric", hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     result = metric.corpus_score(hypotheses, references)
     return Score(result.name, float(result.score), metric.get_signature().format())

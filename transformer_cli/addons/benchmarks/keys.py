@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
-from transformer_cli.config.checks import AUTO, REQUIRED
+from transformer_cli.config.checks import AUTO, REQUIRED, model_names, one_model_name
 from transformer_cli.config.fields import key
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
@@ -17,6 +18,7 @@ class BenchSubject(Enum):
     data = "data"  # making batches
     start = "start"  # `tfm train` to its first update; with a checkpoint, `tfm translate` to its first line
     decode = "decode"  # translating, beside other programs with the same weights
+    students = "students"  # models by each engine: size, speed, latency and quality
 
 
 class Lengths(Enum):
@@ -35,19 +37,28 @@ class BenchConfig(TrainConfig):
     lengths: Lengths = key(Lengths.corpus, "Sentences of `data`, or random ones with the lengths of WMT 14 en-de.")
     rivals: bool = key(True, "Measure other programs, too, where they are installed.")
     json: bool = key(False, "Print JSON.", flag="--json")
-    checkpoint: str | None = key(
+    checkpoint: Any = key(
         None,
-        "The model of decode and start; unset: random weights of `model`, and 20 tokens a sentence.",
+        "The model of decode and start, or a list of those of students; unset: the newest finished run for students,"
+        " and else random weights of `model`, and 20 tokens a sentence.",
         path=True,
         flag="--checkpoint",
+        repeated=True,
     )
-    source: str | None = key(None, "File to translate. decode only.", path=True)
-    reference: str | None = key(None, "Its reference translation, for BLEU. decode only.", path=True)
-    n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode only.", low=1)
+    source: str | None = key(None, "File to translate. decode and students only.", path=True)
+    reference: str | None = key(None, "Its reference translation, for BLEU. decode and students only.", path=True)
+    n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode and students only.", low=1)
+    picture: str | None = key(
+        None, "File .png or .svg for quality against speed, by matplotlib. students only.", path=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.source is not None and self.checkpoint is None:
+        compares = self.subject is BenchSubject.students
+        self.checkpoint = model_names(self.checkpoint) if compares else one_model_name(self.checkpoint)
+        if self.picture is not None and not compares:
+            raise ConfigError(f"picture={self.picture}: is of `tfm bench students`. Leave it out")
+        if self.source is not None and self.checkpoint is None and not compares:
             raise ConfigError(f"source={self.source}: needs a model that can read it. Add checkpoint=PATH")
         if self.reference is not None and self.source is None:
             raise ConfigError(f"reference={self.reference}: of which text? Add source=FILE")
@@ -61,3 +72,8 @@ class BenchConfig(TrainConfig):
             raise ConfigError(
                 f"train.sharding={self.train.sharding.name}: a benchmark has one process. Set train.sharding=none"
             )
+
+    @property
+    def checkpoints(self) -> list[str | None]:
+        """The models of students."""
+        return self.checkpoint if isinstance(self.checkpoint, list) else [self.checkpoint]

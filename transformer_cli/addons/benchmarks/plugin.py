@@ -18,6 +18,6 @@ register(
         schema=BenchConfig,
         run=_run,
         groups=TRAINING_GROUPS,
-        needs_word="Name one: machine, train, loss, attention, data, start or decode",
+        needs_word="Name one: machine, train, loss, attention, data, start, decode or students",
     )
 )

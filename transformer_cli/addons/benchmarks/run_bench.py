@@ -13,6 +13,7 @@ from transformer_cli.addons.benchmarks.machine import bench_machine
 from transformer_cli.addons.benchmarks.parts import bench_attention, bench_loss
 from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.startup import bench_start
+from transformer_cli.addons.benchmarks.students import bench_students
 from transformer_cli.addons.benchmarks.training import bench_train
 from transformer_cli.addons.benchmarks.workload import load_workload
 from transformer_cli.config.checks import AUTO
@@ -32,6 +33,7 @@ BENCHES: dict[BenchSubject, Callable[[BenchConfig, torch.device], Measured]] = {
     BenchSubject.data: bench_data,
     BenchSubject.start: bench_start,
     BenchSubject.decode: bench_decode,
+    BenchSubject.students: bench_students,
 }
 OF_UPDATES = (BenchSubject.train, BenchSubject.loss, BenchSubject.attention, BenchSubject.data, BenchSubject.machine)
 

@@ -72,7 +72,7 @@ class FirefoxEngine:
         with_torch: Callable[[], Engine] | None = None,
     ) -> None:
         self.capabilities = FIREFOX_ALONE if with_torch is None else FIREFOX_WITH_TORCH
-        self.tokenizers, self.text = tokenizers, text
+        self.directory, self.tokenizers, self.text = files.model.parent, tokenizers, text
         self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
         self.torch_engine: Engine | None = None
         self.library = FirefoxLibrary(files, needs=ENGINE_FIREFOX, remedy=remedy)

@@ -1,0 +1,252 @@
+"""`tfm bench students`: quality, speed and size of models by each engine, in turn on one text."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from transformer_cli.addons.benchmarks.keys import BenchConfig
+from transformer_cli.addons.benchmarks.report import Measured
+from transformer_cli.addons.benchmarks.students_picture import check_picture, draw
+from transformer_cli.addons.benchmarks.timing import Spread
+from transformer_cli.config.decode import DecodeConfig, Quantize
+from transformer_cli.config.shared import TORCH, engine_names
+from transformer_cli.data.lines import read_lines
+from transformer_cli.decoding.opening import open_models
+from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.translator import Translator
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
+from transformer_cli.evaluation.metrics import bleu, chrf
+from transformer_cli.evaluation.tokenization import tokenization
+from transformer_cli.models.exported import Exported
+from transformer_cli.models.file import ModelFile
+
+N_ALONE = 50  # lines that are also translated one at a time
+_COLUMNS = (
+    *("model", "engine", "search", "threads", "MB", "loaded in", "source tokens/s", "one: p50, p99 ms"),
+    *("BLEU", "chrF", "Pareto"),
+)
+_WAYS = (
+    (TORCH, Quantize.none),
+    ("ctranslate2", Quantize.none),
+    ("ctranslate2", Quantize.int8),
+    ("firefox", Quantize.none),
+)
+
+
+@dataclass
+class Contender:
+    """A model with an engine and a search, opened, and what was measured of it."""
+
+    model: str
+    target_lang: str
+    engine: str
+    search: str
+    threads: int
+    translator: Translator
+    megabytes: float  # of the file or folder that the engine reads
+    load_s: float
+    n_tokens: int = 0  # of the source, by the model's own tokenizer, EOS counted
+    seconds: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    bleu: float | None = None
+    chrf: float | None = None
+    is_best: bool = False  # no other with as many threads is as fast and better
+
+    @property
+    def speed(self) -> Spread:
+        return Spread.of([self.n_tokens / one for one in self.seconds])
+
+
+def bench_students(config: BenchConfig, device: torch.device) -> Measured:
+    """Measure each model by each engine that runs it, `rounds` times in turn. Raises TfmError."""
+    if config.source is None:
+        raise ConfigError("source: not given. Name a text, as source=test.en reference=test.de")
+    lines = read_lines(Path(config.source)).texts[: config.n_lines]
+    references = None if config.reference is None else read_lines(Path(config.reference)).texts[: config.n_lines]
+    if references is not None and len(references) != len(lines):
+        raise DataError(f"{config.reference}: has {len(references):,} lines, {config.source} {len(lines):,}")
+    if config.picture is not None:
+        check_picture(Path(config.picture))
+    found = Measured("students", _COLUMNS)
+    contenders: list[Contender] = []
+    for threads in thread_counts(device):
+        with n_threads(threads):
+            opened = list(_opened(config, device, threads, found.notes if threads == 1 else []))
+            _measure(opened, lines, config.rounds)
+            contenders += opened
+    for one in contenders:
+        _score(one, config, references)
+    _mark_best(contenders)
+    for one in contenders:
+        add_row(found, one)
+    found.notes.append(
+        f"{len(lines):,} lines of {config.source}, one at a time the first {min(len(lines), N_ALONE)}. Source tokens"
+        " are those of each model's own vocabulary, EOS counted. Rounds:"
+        f" {config.rounds}, in turn; the median, in brackets the quartiles. MB are of the files that the engine reads."
+        " Pareto: no other is as fast and has more BLEU."
+    )
+    if config.picture is not None:
+        draw(contenders, Path(config.picture))
+        found.notes.append(f"Picture: {config.picture}")
+    return found
+
+
+def thread_counts(device: torch.device) -> list[int]:
+    """One, and on a CPU of several cores two."""
+    return [1, 2] if device.type == "cpu" and (os.cpu_count() or 1) > 1 else [1]
+
+
+@contextmanager
+def n_threads(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _opened(config: BenchConfig, device: torch.device, threads: int, notes: list[str]) -> Iterator[Contender]:
+    """Each model with each engine that runs it, and each search that this has; why not is a note."""
+    known = engine_names()
+    for checkpoint in config.checkpoints:
+        for engine, quantize in _WAYS:
+            if engine not in known:
+                continue
+            for search, decode in _searches(config.decode):
+                name = f"{engine} int8" if quantize is Quantize.int8 else engine
+                try:
+                    yield _open(
+                        checkpoint, name, search, engine, replace(decode, quantize=quantize), device, threads, config
+                    )
+                except (ConfigError, EnvironmentFault, CheckpointError) as error:
+                    if engine == TORCH:
+                        raise
+                    note = f"{checkpoint or 'the newest run'} is not measured by {engine}: {error}"
+                    if note not in notes and search == "greedy":
+                        notes.append(note)
+
+
+def _searches(decode: DecodeConfig) -> Iterator[tuple[str, DecodeConfig]]:
+    """The search that is set, and greedy search."""
+    if decode.beam_size > 1 and decode.search == "beam":
+        yield f"beam {decode.beam_size}", decode
+    yield "greedy", replace(decode, search="greedy", beam_size=1, n_best=1)
+
+
+def _open(
+    checkpoint: str | None,
+    name: str,
+    search: str,
+    engine: str,
+    decode: DecodeConfig,
+    device: torch.device,
+    threads: int,
+    config: BenchConfig,
+) -> Contender:
+    for _ in range(2):  # a first time converts the model
+        start = time.perf_counter()
+        opened = open_models(checkpoint, runs=config.runs, engine=engine, decode=decode, options=TranslateOptions())
+        translator = opened.translator(decode, device, parallel=threads > 1)
+        translator.translate(["."])
+        seconds = time.perf_counter() - start
+    model = opened.models[0]
+    size = weights_size(translator, opened.paths[0], model)
+    return Contender(
+        checkpoint or str(opened.paths[0].parent),
+        model.target_lang,
+        name,
+        search,
+        threads,
+        translator,
+        size / 1e6,
+        seconds,
+    )
+
+
+def weights_size(translator: Translator, path: Path, model: ModelFile | Exported) -> int:
+    """Bytes of the files that the engine has read."""
+    directory = getattr(translator.engine, "directory", model.directory if isinstance(model, Exported) else None)
+    if directory is None:
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in Path(directory).rglob("*") if file.is_file())
+
+
+def _measure(contenders: Sequence[Contender], lines: Sequence[str], rounds: int) -> None:
+    for one in contenders:
+        one.n_tokens = sum(len(ids) + 1 for ids in one.translator.tokenizers.source.encode(lines))
+        one.texts = _texts(one.translator, lines)
+    for _ in range(rounds):
+        for one in contenders:
+            one.seconds.append(_seconds(one.translator, lines))
+            if one.threads == 1:
+                one.alone += [_seconds(one.translator, [line]) for line in lines[:N_ALONE]]
+
+
+def _texts(translator: Translator, lines: Sequence[str]) -> list[str]:
+    return [translated.hypotheses[0][0] for translated in translator.translate(lines)]
+
+
+def _seconds(translator: Translator, lines: Sequence[str]) -> float:
+    start = time.perf_counter()
+    _texts(translator, lines)
+    return time.perf_counter() - start
+
+
+def _score(one: Contender, config: BenchConfig, references: Sequence[str] | None) -> None:
+    if references is None:
+        return
+    tokens = tokenization(one.target_lang, config.data.bleu_tokenize)
+    if tokens.missing:
+        raise EnvironmentFault(f"BLEU of {one.target_lang}: {tokens.missing}")
+    one.bleu = bleu(one.texts, [references], tokens).value
+    one.chrf = chrf(one.texts, [references]).value
+
+
+def _mark_best(contenders: Sequence[Contender]) -> None:
+    """Mark those of the Pareto front, of each number of threads."""
+    for one in contenders:
+        if one.bleu is None:
+            continue
+        others = [other for other in contenders if other.threads == one.threads and other is not one]
+        one.is_best = not any(
+            (other.speed.median >= one.speed.median and (other.bleu or 0) > one.bleu)
+            or (other.speed.median > one.speed.median and (other.bleu or 0) >= one.bleu)
+            for other in others
+        )
+
+
+def add_row(found: Measured, one: Contender) -> None:
+    alone = np.quantile(one.alone, (0.5, 0.99)).tolist() if one.alone else []
+    found.rows.append(
+        [
+            one.model,
+            one.engine,
+            one.search,
+            str(one.threads),
+            f"{one.megabytes:.1f}",
+            f"{one.load_s:.2f} s",
+            one.speed.shown(),
+            ", ".join(f"{1000 * second:.1f}" for second in alone),
+            "" if one.bleu is None else f"{one.bleu:.2f}",
+            "" if one.chrf is None else f"{one.chrf:.1f}",
+            "*" if one.is_best else "",
+        ]
+    )
+    found.figures[f"{one.model}, {one.engine}, {one.search}, {one.threads} threads"] = {
+        "megabytes": one.megabytes,
+        "load_s": one.load_s,
+        "tokens_per_s": one.speed.median,
+        "one_p50_ms": 1000 * alone[0] if alone else None,
+        "one_p99_ms": 1000 * alone[1] if alone else None,
+        "bleu": one.bleu,
+        "chrf": one.chrf,
+        "is_pareto": one.is_best,
+    }
