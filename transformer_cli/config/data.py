@@ -429,6 +429,13 @@ class DataConfig:
         affects="scores",
         may_change=True,
     )
+    alignments: str | None = key(
+        None,
+        "File with the word alignment of data.train for train.guided_alignment, i-j for each link and a line for each"
+        " pair; unset: the text is aligned by tfm.",
+        path=True,
+        affects="weights",
+    )
     augment: AugmentationConfig = field(default_factory=AugmentationConfig)
     changes: list[str] = key(
         [], "Changes of the training pairs that a plugin registers, in this order.", affects="weights"

@@ -1,17 +1,17 @@
 """Batches of encoded sentences: which pairs make up update n, and their layout in tensors.
 
-Shapes: S source and T target tokens of all pairs of a batch.
+Shapes: S source and T target tokens of all pairs of a batch, L links between them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_cli.data.cache import Array, EncodedCorpus, gather
+from transformer_cli.data.cache import Alignment, Array, EncodedCorpus, gather
 from transformer_cli.data.shuffling import Mixture, Part, permutation_at, shuffled
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.data.transfer import to_device
@@ -41,6 +41,8 @@ class Batch:
     target_in_T: Tensor
     target_out_T: Tensor
     runs: list[Run]
+    # Target and source tokens that are linked, as indices into the above, by rising target; None: not aligned.
+    links_2L: Tensor | None = field(default=None, kw_only=True)
 
     @property
     def n_pairs(self) -> int:
@@ -54,6 +56,11 @@ class Batch:
     @property
     def n_target_tokens(self) -> int:
         return len(self.target_out_T)
+
+    @property
+    def n_linked(self) -> int:
+        """The number of target tokens that have a link."""
+        return 0 if self.links_2L is None else len(torch.unique_consecutive(self.links_2L[0]))
 
     def to(self, device: torch.device) -> "Batch":
         """This batch on `device`."""
@@ -73,9 +80,13 @@ class Batch:
             sum(run.n_pairs * run.source_length for run in first),
             sum(run.n_pairs * run.target_length for run in first),
         )
+        links: tuple[Tensor | None, Tensor | None] = (None, None)
+        if self.links_2L is not None:
+            is_first_L = self.links_2L[0] < t
+            links = self.links_2L[:, is_first_L], self.links_2L[:, ~is_first_L] - torch.tensor([[t], [s]])
         return (
-            Batch(self.source_S[:s], self.target_in_T[:t], self.target_out_T[:t], first),
-            Batch(self.source_S[s:], self.target_in_T[t:], self.target_out_T[t:], second),
+            Batch(self.source_S[:s], self.target_in_T[:t], self.target_out_T[:t], first, links_2L=links[0]),
+            Batch(self.source_S[s:], self.target_in_T[t:], self.target_out_T[t:], second, links_2L=links[1]),
         )
 
     def pairs(self) -> Iterator[tuple[list[int], list[int]]]:
@@ -227,7 +238,7 @@ def _greedy_cuts(ends: Sequence[Array], limit: int) -> list[slice]:
 
 
 def _batch(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers) -> Batch:
-    source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
+    sides = source_lengths, target_lengths = corpus.source_lengths[indices], corpus.target_lengths[indices]
     source_S = gather(corpus.source_ids, corpus.source_offsets[indices], source_lengths).astype(np.int64)
     target_T = gather(corpus.target_ids, corpus.target_offsets[indices], target_lengths).astype(np.int64)
     if corpus.word_ends is not None:
@@ -240,7 +251,15 @@ def _batch(corpus: EncodedCorpus, indices: Array, tokenizers: Tokenizers) -> Bat
         target_in_T=torch.from_numpy(target_in_T),
         target_out_T=torch.from_numpy(target_T),
         runs=_runs(source_lengths, target_lengths),
+        links_2L=None if corpus.alignment is None else _links(corpus.alignment.pick(indices), sides),
     )
+
+
+def _links(alignment: Alignment, sides: Sequence[Array]) -> Tensor:
+    """`Batch.links_2L` of all pairs of a batch, whose source and target lengths are `sides`."""
+    n = np.diff(alignment.offsets)
+    source, target = (np.repeat(np.cumsum(lengths, dtype=np.int64) - lengths, n) for lengths in sides)
+    return torch.from_numpy(np.stack([alignment.targets + target, alignment.sources + source]))
 
 
 def _runs(source_lengths: Array, target_lengths: Array) -> list[Run]:

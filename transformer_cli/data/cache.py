@@ -32,6 +32,31 @@ _LENGTHS_AT_A_TIME = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
+class Alignment:
+    """The word alignment of the pairs of a corpus, as links between tokens.
+
+    Those of pair i are [offsets[i] : offsets[i + 1]]: the positions of both tokens in their sentences, by rising
+    position of the target token.
+    """
+
+    sources: Array
+    targets: Array
+    offsets: Array
+
+    def pick(self, indices: Array) -> "Alignment":
+        """That of the pairs at `indices`, in memory."""
+        n = self.offsets[indices + 1] - self.offsets[indices]
+        sources, targets = (gather(side, self.offsets[indices], n) for side in (self.sources, self.targets))
+        return Alignment(sources, targets, np.concatenate(([0], np.cumsum(n))))
+
+    def only(self, keep: Array) -> "Alignment":
+        """The same without the links of the pairs that are not in the mask `keep`."""
+        n = np.diff(self.offsets)
+        kept = np.repeat(keep, n)
+        return Alignment(self.sources[kept], self.targets[kept], np.concatenate(([0], np.cumsum(n * keep))))
+
+
+@dataclass(frozen=True, eq=False)
 class EncodedCorpus:
     """Parallel sentences as ids, each ending with EOS.
 
@@ -46,6 +71,7 @@ class EncodedCorpus:
     target_offsets: Array
     target_lengths: Array
     word_ends: Array | None = None
+    alignment: Alignment | None = None  # for train.guided_alignment
 
     @classmethod
     def of(
@@ -71,7 +97,8 @@ class EncodedCorpus:
         ends = None
         if self.word_ends is not None:
             ends = gather(self.word_ends, self.target_offsets[indices], self.target_lengths[indices])
-        return EncodedCorpus(*source, *target, ends)
+        alignment = None if self.alignment is None else self.alignment.pick(indices)
+        return EncodedCorpus(*source, *target, ends, alignment)
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -135,6 +162,21 @@ def gather(ids: Array, starts: Array, lengths: Array) -> Array:
     skipped = starts - (np.cumsum(lengths) - lengths)  # from a token's index in the result to that in `ids`
     found: Array = ids[np.arange(lengths.sum()) + np.repeat(skipped, lengths)]
     return found
+
+
+def same_ids(one: EncodedCorpus, other: EncodedCorpus) -> Array:
+    """A mask of the pairs that have the same ids in both."""
+    same = np.ones(len(one), np.bool_)
+    for side in ("source", "target"):
+        lengths, ids, starts = (
+            [getattr(corpus, f"{side}_{what}") for corpus in (one, other)] for what in ("lengths", "ids", "offsets")
+        )
+        same &= lengths[0] == lengths[1]
+        rows = np.flatnonzero(same)
+        first, second = (gather(ids[i], starts[i][rows], lengths[0][rows]) for i in (0, 1))
+        differs = np.bincount(np.repeat(np.arange(len(rows)), lengths[0][rows])[first != second], minlength=len(rows))
+        same[rows] = differs == 0
+    return same
 
 
 def _picked(ids: Array, offsets: Array, lengths: Array, indices: Array) -> tuple[Array, Array, Array]:

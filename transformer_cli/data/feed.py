@@ -1,13 +1,13 @@
 """The batches of each update of a run."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, BatchPlan, micro_batches, updates_per_epoch
-from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.cache import Array, EncodedCorpus, same_ids
 from transformer_cli.data.pair_changes import PAIR_CHANGES, pair_changes
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.shuffling import Mixture
@@ -84,9 +84,12 @@ class Feed:
         return (batch for step in range(1, _SAMPLED + 1) for batch in self.batches(step))
 
     def _pairs(self, indices: Array, *, epoch: int) -> EncodedCorpus:
-        pairs = self._corpus.pick(indices)
+        pairs = stored = self._corpus.pick(indices)
         for change in self._changes:
             pairs = change(pairs, indices, epoch=epoch)
+        if stored.alignment is not None and pairs is not stored:
+            unchanged = same_ids(pairs, stored)
+            pairs = replace(pairs, alignment=stored.alignment.only(unchanged))  # links are of the tokens as prepared
         if not self._dropout:
             return pairs
         seeds = sentence_seeds(indices, seed=self._seed, epoch=epoch)

@@ -143,7 +143,8 @@ class FixedSizeBatch(Batch):
 
     @classmethod
     def of(cls, batch: Batch, sizes: Sizes, memory: Tensor) -> Self:
-        return cls(batch.source_S, batch.target_in_T, batch.target_out_T, batch.runs, sizes, memory)
+        tensors = batch.source_S, batch.target_in_T, batch.target_out_T
+        return cls(*tensors, batch.runs, sizes, memory, links_2L=batch.links_2L)
 
 
 def padded(batch: Batch, sizes: Sizes) -> Tensor:

@@ -39,17 +39,20 @@ class BucketedBatch(FixedSizeBatch):
 
 def bucketed(batch: Batch) -> BucketedBatch:
     buckets = length_buckets(batch.runs)
-    n_pairs = [run.n_pairs for run in batch.runs]
-    slots = [
-        _slots(
-            np.repeat([run[side] for run in batch.runs], n_pairs),
-            np.repeat([bucket[side] for bucket in buckets], [bucket.n_pairs for bucket in buckets]),
-        )
-        for side in (1, 2)
-    ]
+    slots = padded_places(batch.runs, buckets)
     sizes = Sizes.of(batch)
     memory = torch.cat([padded(batch, sizes), *map(torch.from_numpy, slots)])
-    return BucketedBatch(batch.source_S, batch.target_in_T, batch.target_out_T, batch.runs, sizes, memory, buckets)
+    tensors = batch.source_S, batch.target_in_T, batch.target_out_T
+    return BucketedBatch(*tensors, batch.runs, sizes, memory, buckets, links_2L=batch.links_2L)
+
+
+def padded_places(runs: Sequence[Run], buckets: Sequence[Run]) -> list[Array]:
+    """The position of each source and target token among the padded ones of `buckets`, in int32."""
+    n_pairs, n_padded = ([one.n_pairs for one in some] for some in (runs, buckets))
+    return [
+        _slots(np.repeat([run[side] for run in runs], n_pairs), np.repeat([one[side] for one in buckets], n_padded))
+        for side in (1, 2)
+    ]
 
 
 def length_buckets(runs: Sequence[Run]) -> list[Run]:

@@ -1,0 +1,241 @@
+"""The word alignment of parallel text: IBM model 2 with a prior for the diagonal, as fast_align (Dyer et al. 2013).
+
+Words are the tokens of the text. Two models are estimated, one in each direction, and the best links of both are
+symmetrised by grow-diag-final-and (Koehn et al. 2003). Memory is bounded: the models are estimated on a sample, and
+pairs are aligned some at a time.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from transformer_cli.data.cache import Array, EncodedCorpus
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_ITERATIONS = 5  # all constants but the last two are those of fast_align
+_TENSION = 4.0  # of the prior: e^(-4 · the distance from the diagonal)
+_NULL = 0.08  # probability that a word is the translation of none
+_ALPHA = 0.01  # of the Dirichlet prior of translation probabilities
+_UNSEEN = 1e-7  # probability of a translation that the sample does not have
+_SAMPLE = 40_000_000  # cells, of which there are as many as source tokens times target tokens of each pair
+_AT_A_TIME = 1 << 19  # cells
+_NEIGHBOURS = [(t, s) for t in (-1, 0, 1) for s in (-1, 0, 1) if t or s]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Each target token of some pairs with each source token of its pair; those of a target token stand together.
+
+    `keys` are the pairs of ids, and `open` says of which both are words: neither EOS, nor a tag.
+    """
+
+    pair: Ints
+    target: Ints  # its position in the sentence
+    source: Ints
+    target_place: Ints  # its index among the tokens of all these pairs
+    source_place: Ints
+    target_ids: Ints  # of each place
+    source_ids: Ints
+    target_lengths: Ints  # of each pair
+    source_lengths: Ints
+    keys: Ints
+    open: Mask
+
+    @classmethod
+    def of(cls, pairs: EncodedCorpus, not_words: tuple[Array, Array]) -> "Cells":
+        """`not_words` are the ids of each side that are no words."""
+        n_source, n_target = pairs.source_lengths.astype(np.int64), pairs.target_lengths.astype(np.int64)
+        per_pair = n_source * n_target
+        pair = np.repeat(np.arange(len(per_pair)), per_pair)
+        within = np.arange(len(pair)) - np.repeat(np.cumsum(per_pair) - per_pair, per_pair)
+        target, source = np.divmod(within, n_source[pair])
+        target_place = target + (np.cumsum(n_target) - n_target)[pair]
+        source_place = source + (np.cumsum(n_source) - n_source)[pair]
+        source_ids, target_ids = pairs.source_ids.astype(np.int64), pairs.target_ids.astype(np.int64)
+        is_word, is_target_word = ~np.isin(source_ids, not_words[0]), ~np.isin(target_ids, not_words[1])
+        keys = (source_ids[source_place] << 32) | target_ids[target_place]
+        both = is_word[source_place] & is_target_word[target_place]
+        places = target_place, source_place, target_ids, source_ids
+        return cls(pair, target, source, *places, n_target, n_source, keys, both)
+
+    @cached_property
+    def prior(self) -> Floats:
+        """The prior for the diagonal, not normalised."""
+        at = self.source / self.source_lengths[self.pair] - self.target / self.target_lengths[self.pair]
+        prior: Floats = np.exp(-_TENSION * np.abs(at)) * self.open
+        return prior
+
+    def neighbour(self, cells: Ints, t: int, s: int) -> Ints:
+        """The cell that is so many target and source tokens behind each of `cells`; -1 where its pair has none."""
+        pair = self.pair[cells]
+        target, source, n_source = self.target[cells] + t, self.source[cells] + s, self.source_lengths[pair]
+        inside = (target >= 0) & (target < self.target_lengths[pair]) & (source >= 0) & (source < n_source)
+        found: Ints = np.where(inside, cells + t * n_source + s, -1)
+        return found
+
+
+class _Model:
+    """Translation probabilities of one direction: `table` of each key, and `null` of each explained word by none."""
+
+    def __init__(self, n_keys: int, by: Ints, n_explained: int) -> None:
+        self.by = by  # the explaining id of each key
+        self.table, self.null = np.ones(n_keys), np.ones(n_explained)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.counts, self.null_counts = np.zeros(len(self.table)), np.zeros(len(self.null))
+
+    def scores(self, cells: Cells, explained: Ints, ids: Ints, translation: Floats) -> tuple[Floats, Floats]:
+        """The probability of each cell, and of each explained place that it has none."""
+        total = np.bincount(explained, cells.prior, minlength=len(ids))
+        prior = (1 - _NULL) * cells.prior / np.where(total, total, 1)[explained]
+        return prior * translation, np.where(total, _NULL * self.null[ids], 0)
+
+    def count(self, cells: Cells, link: Ints, explained: Ints, ids: Ints) -> None:
+        """Add the expected counts of some cells, whose keys have the indices `link` (the E step)."""
+        scores, null = self.scores(cells, explained, ids, self.table[link])
+        total = np.bincount(explained, scores, minlength=len(ids)) + null
+        total[total == 0] = 1
+        np.add.at(self.counts, link, scores / total[explained])
+        np.add.at(self.null_counts, ids, null / total)
+
+    def normalise(self) -> None:
+        """Probabilities from the counts, by the mean-field of a Dirichlet prior (the M step)."""
+        by, totals = self.by, np.bincount(self.by, self.counts + _ALPHA)
+        self.table = np.exp(_digamma(self.counts + _ALPHA) - _digamma(np.maximum(totals, _ALPHA))[by])
+        smooth = self.null_counts + _ALPHA
+        self.null = np.exp(_digamma(smooth) - _digamma(smooth.sum(keepdims=True)))
+        self._clear()
+
+
+class Aligner:
+    """Links tokens of the pairs of a text. `scratch` is a folder for what is as large as the sample."""
+
+    def __init__(self, text: EncodedCorpus, not_words: tuple[Sequence[int], Sequence[int]], scratch: Path) -> None:
+        self._text = text
+        self._not_words = (np.array(sorted(not_words[0])), np.array(sorted(not_words[1])))
+        sample = self._sampled()
+        self._keys: Ints = np.empty(0, np.int64)
+        for pairs in self._some(sample):
+            cells = self._cells(pairs)
+            self._keys = np.union1d(self._keys, cells.keys[cells.open])
+        source, target = self._keys >> 32, self._keys & 0xFFFFFFFF
+        n_source, n_target = (int(ids.max(initial=0)) + 1 for ids in (text.source_ids, text.target_ids))
+        self._forward, self._backward = (
+            _Model(len(self._keys), *of) for of in ((source, n_target), (target, n_source))
+        )
+        self._estimate(sample, scratch / "cells")
+
+    def _sampled(self) -> Ints:
+        """The pairs that the models are estimated on: all, or of equal distance as many as _SAMPLE allows."""
+        text = self._text
+        n_cells = text.source_lengths.astype(np.int64) * text.target_lengths
+        every = -(-int(n_cells.sum()) // _SAMPLE)
+        return np.arange(0, len(text), max(1, every))
+
+    def _some(self, pairs: Ints) -> Iterator[Ints]:
+        """`pairs`, as many at a time as have _AT_A_TIME cells, or a single one."""
+        n_cells = self._text.source_lengths[pairs].astype(np.int64) * self._text.target_lengths[pairs]
+        part = np.cumsum(n_cells) // _AT_A_TIME
+        bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(pairs)]
+        return (pairs[start:end] for start, end in pairwise(bounds))
+
+    def _cells(self, pairs: Ints) -> Cells:
+        return Cells.of(self._text.pick(pairs), self._not_words)
+
+    def _indices(self, cells: Cells) -> Ints:
+        """The index of the key of each cell; of one that is not there, the number of keys."""
+        different, where = np.unique(cells.keys, return_inverse=True)
+        at = np.searchsorted(self._keys, different)
+        is_there = self._keys[np.minimum(at, len(self._keys) - 1)] == different if len(self._keys) else at < 0
+        found: Ints = np.where(is_there, at, len(self._keys))[where]
+        return found
+
+    def _estimate(self, sample: Ints, kept: Path) -> None:
+        with kept.open("wb") as file:  # as finding them takes the longest
+            for pairs in self._some(sample):
+                cells = self._cells(pairs)
+                file.write(self._indices(cells)[cells.open].astype("<u4").tobytes())
+        for _ in range(_ITERATIONS):
+            with kept.open("rb") as file:
+                for pairs in self._some(sample):
+                    cells = _opened(self._cells(pairs))
+                    link = np.frombuffer(file.read(4 * len(cells.keys)), "<u4").astype(np.int64)
+                    self._forward.count(cells, link, cells.target_place, cells.target_ids)
+                    self._backward.count(cells, link, cells.source_place, cells.source_ids)
+            self._forward.normalise()
+            self._backward.normalise()
+        kept.unlink()
+
+    def links(self) -> Iterator[tuple[Array, Array, Array]]:
+        """The links of all pairs, some pairs at a time: source and target positions, and the number of each pair."""
+        for pairs in self._some(np.arange(len(self._text))):
+            cells = self._cells(pairs)
+            index = self._indices(cells)
+            forward = self._best(self._forward, cells, index, cells.target_place, cells.target_ids)
+            backward = self._best(self._backward, cells, index, cells.source_place, cells.source_ids)
+            linked = np.flatnonzero(symmetrised(forward, backward, cells))
+            yield cells.source[linked], cells.target[linked], np.bincount(cells.pair[linked], minlength=len(pairs))
+
+    def _best(self, model: _Model, cells: Cells, index: Ints, explained: Ints, ids: Ints) -> Mask:
+        """The likeliest cell of each explained word, unless it is likelier to be the translation of none."""
+        translation = np.append(model.table, _UNSEEN)[index]
+        scores, null = model.scores(cells, explained, ids, translation)
+        best = np.zeros(len(ids))
+        np.maximum.at(best, explained, scores)
+        found: Mask = cells.open & (scores == best[explained]) & (scores > null[explained])
+        return found
+
+
+def symmetrised(forward: Mask, backward: Mask, cells: Cells) -> Mask:
+    """grow-diag-final-and: the links that both directions have, and of the others those that fit.
+
+    First those beside a link, also diagonally, of which a word has none yet, until there are no more; then those of
+    which neither word has any. Moses adds them one by one; here all are added that fit at the same time.
+    """
+    linked = forward & backward
+    rest = np.flatnonzero((forward | backward) & ~linked)
+    n_targets, n_sources = len(cells.target_ids), len(cells.source_ids)
+
+    def lacking() -> tuple[Mask, Mask]:
+        """Whether the target word and the source word of each of the rest have no link."""
+        have_target = np.bincount(cells.target_place[linked], minlength=n_targets) > 0
+        have_source = np.bincount(cells.source_place[linked], minlength=n_sources) > 0
+        return ~have_target[cells.target_place[rest]], ~have_source[cells.source_place[rest]]
+
+    while len(rest):
+        target, source = lacking()
+        beside = [cells.neighbour(rest, *step) for step in _NEIGHBOURS]
+        near = np.any([(cell >= 0) & linked[cell] for cell in beside], axis=0)
+        fits = near & (target | source)
+        if not fits.any():
+            break
+        linked[rest[fits]] = True
+        rest = rest[~fits]
+    target, source = lacking()
+    linked[rest[target & source]] = True
+    return linked
+
+
+def _opened(cells: Cells) -> Cells:
+    """The cells of two words alone, for sums over them."""
+    names = ("pair", "target", "source", "target_place", "source_place", "keys", "open")
+    return replace(cells, **{name: getattr(cells, name)[cells.open] for name in names})
+
+
+def _digamma(x: Floats) -> Floats:
+    """The derivative of ln Γ, by its recurrence and asymptotic series, to 1e-9 for x > 0."""
+    shift = sum(1 / (x + k) for k in range(6))
+    y = x + 6
+    square = 1 / (y * y)
+    series = np.log(y) - 0.5 / y - square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240)))
+    result: Floats = series - shift
+    return result
