@@ -22,6 +22,15 @@ def test_each_token_belongs_to_a_word() -> None:
             assert [word.replace("▁", "") for word in words if word] == text.split()
 
 
+def test_a_space_by_itself_is_of_the_word_that_it_begins() -> None:
+    tokenizer = toy_tokenizer()
+    (ids,) = tokenizer.encode(["cat ½ Ω"])
+    spaces = [place for place, piece in enumerate(tokenizer.pieces(ids)) if piece == "▁"]
+    numbers = word_numbers(ids, tokenizer)
+    assert spaces
+    assert all(numbers[place] == numbers[place + 1] == numbers[place - 1] + 1 for place in spaces)
+
+
 @each(
     "attention, source_words, target_words, expected",
     [

@@ -7,13 +7,19 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from transformer_cli.data.sentencepiece_model import SPACE
 from transformer_cli.data.tokenizer import Tokenizer
 
 
 def word_numbers(ids: Sequence[int], tokenizer: Tokenizer) -> list[int]:
     """The number of the word that each token is in, or begins; words have white space between them."""
     so_far = (len(tokenizer.decode(ids[:n]).split()) for n in range(1, len(ids) + 1))
-    return [max(0, n_words - 1) for n_words in so_far]
+    numbers = [max(0, n_words - 1) for n_words in so_far]
+    pieces = tokenizer.pieces(ids)
+    for place in reversed(range(len(ids) - 1)):
+        if pieces[place] == SPACE:  # decodes to nothing before there is a word behind it
+            numbers[place] = numbers[place + 1]
+    return numbers
 
 
 def align_words(attention_TS: Tensor, source_words: Sequence[int], target_words: Sequence[int]) -> list[int]:
