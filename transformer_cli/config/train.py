@@ -200,6 +200,14 @@ class TrainSettings:
         high=1,
         affects="weights",
     )
+    guided_alignment: float = key(
+        0.0,
+        "Guided alignment: weight of a loss that teaches a head of cross-attention the word alignment of the training"
+        " pairs (0.1 to 1); 0: off.",
+        low=0,
+        high=1000,
+        affects="weights",
+    )
     source_word_dropout: float = key(
         0.0,
         "Probability with which training sets the embedding of a source token to zero.",
@@ -475,6 +483,7 @@ class TrainConfig:
         self._refuse_another_task()
         self._refuse_without_model()
         self._refuse_length_penalties()
+        self._refuse_unaligned()
         if self.train.sharding is Sharding.full:
             self._refuse_what_needs_the_whole_model()
         if self.train.tokens_per_update != AUTO and self.data.max_length > self.train.tokens_per_update:
@@ -579,6 +588,33 @@ class TrainConfig:
                 f"train.ema={self.train.ema}: averages weights, and with lora.rank={self.lora.rank} those that are"
                 " trained are factors of them. Set train.ema=null"
             )
+
+    def _refuse_unaligned(self) -> None:
+        """Raise ConfigError for guided alignment of what has none, and for a file of links that nothing reads."""
+        weight, data = self.train.guided_alignment, self.data
+        if data.alignments is not None and not weight:
+            raise ConfigError(
+                f"data.alignments={data.alignments}: has no effect without train.guided_alignment. Set"
+                " train.guided_alignment=0.1, or leave it out"
+            )
+        if weight and not data.trained.translates:
+            raise ConfigError(
+                f"train.guided_alignment={weight:g}: data.task={data.task} has no cross-attention. Leave it out"
+            )
+        if weight and data.subword_dropout:
+            raise ConfigError(
+                f"data.subword_dropout={data.subword_dropout:g}: cuts words into other pieces than"
+                f" train.guided_alignment={weight:g} has links of. Leave one of them out"
+            )
+        for setting, is_set in (
+            ("data.detokenize=true", data.detokenize),
+            (f"data.line_tags=[{','.join(data.line_tags)}]", bool(data.line_tags)),
+        ):
+            if data.alignments is not None and is_set:
+                raise ConfigError(
+                    f"data.alignments={data.alignments}: {setting} changes the numbers of the words. Leave it out: the"
+                    " text is aligned by tfm then"
+                )
 
     def _refuse_length_penalties(self) -> None:
         """Raise ConfigError for a choice of the length penalty that would have no effect."""

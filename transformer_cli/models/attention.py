@@ -6,7 +6,7 @@ packed, [L, …].
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -164,7 +164,12 @@ class SelfAttention(Attention):
 
 
 class CrossAttention(Attention):
-    """The target attends to the encoded source, the memory."""
+    """The target attends to the encoded source, the memory.
+
+    An `observer` is called with the queries and keys of each forward pass: guided alignment computes weights of them.
+    """
+
+    observer: Callable[[Tensor, Tensor], None] | None = None
 
     def __init__(self, d_model: int, n_heads: int, *, d_k: int, d_v: int, dropout: float, bias: bool) -> None:
         super().__init__(d_model, n_heads, d_k=d_k, d_v=d_v, dropout=dropout, bias=bias)
@@ -185,6 +190,8 @@ class CrossAttention(Attention):
         """`projected` are the keys and values of the memory, if they are computed already."""
         q_THE = self.split_heads(self.to_q(x_TD))
         k_SHE, v_SHE = projected or self.project_memory(memory_SD)
+        if self.observer is not None:
+            self.observer(q_THE, k_SHE)
         y_THE = attend(q_THE, k_SHE, v_SHE, target, source, dropout=self.active_dropout)
         out_TD: Tensor = self.to_out(y_THE.flatten(-2))
         return out_TD

@@ -107,6 +107,7 @@ class ModelFile:
     length_penalty: float | None = None  # that was chosen on the dev set; None: none was
     multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
     translates_letterless: bool = False  # whether the training text translates lines without a letter
+    alignment_head: tuple[int, int] | None = None  # see `Transformer.alignment_head`
     provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `models.facts`; may be empty
 
     @property
@@ -147,6 +148,8 @@ class ModelFile:
         }
         model.load_state_dict(weights, assign=True)
         assert isinstance(model, kind)
+        if isinstance(model, Transformer):
+            model.alignment_head = self.alignment_head
         return model.eval()
 
 
@@ -252,6 +255,8 @@ def _metadata_of(model: ModelFile) -> str:
         metadata["multi_sentence_share"] = model.multi_sentence_share
     if model.translates_letterless:
         metadata["translates_letterless"] = True
+    if model.alignment_head is not None:
+        metadata["alignment_head"] = list(model.alignment_head)
     if model.length_penalty is not None:
         metadata["length_penalty"] = model.length_penalty
     if model.provenance:
@@ -393,6 +398,7 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
             length_penalty=_number_within(10, "length_penalty", metadata.get("length_penalty")),
             multi_sentence_share=read_share(metadata.get("multi_sentence_share")),
             translates_letterless=metadata.get("translates_letterless") is True,
+            alignment_head=_read_head(metadata.get("alignment_head"), config),
             provenance=dict(metadata.get("provenance", {})),
         )
         _check_shapes(model, path)
@@ -416,6 +422,17 @@ def _check_registered(name: str, plugins: list[str], path: Path) -> None:
 def read_share(value: object) -> float | None:
     """Raises what MALFORMED lists for what is no share."""
     return _number_within(1, "multi_sentence_share", value)
+
+
+def _read_head(value: object, config: ModelConfig) -> tuple[int, int] | None:
+    """Raises ValueError for a layer or head that the decoder does not have."""
+    if value is None:
+        return None
+    numbers = value if isinstance(value, list) and len(value) == 2 else [value, value]
+    layer, head = (whole(number, "alignment_head") for number in numbers)
+    if layer >= config.n_decoder_layers or head >= config.n_heads:
+        raise ValueError(f"alignment_head is {value}")
+    return layer, head
 
 
 def _number_within(high: float, name: str, value: object) -> float | None:

@@ -227,6 +227,8 @@ class Transformer(TokenModel):
     """The encoder-decoder of figure 1, from token ids to logits over the target vocabulary."""
 
     kind = "transformer"
+    # Layer and head of cross-attention, from 0, that training taught the word alignment; None: it taught none.
+    alignment_head: tuple[int, int] | None = None
 
     def __init__(
         self,
@@ -333,11 +335,23 @@ class Transformer(TokenModel):
     def alignment(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
         """The source position of each target token as a distribution, [B, T, S].
 
-        The cross-attention of the last layer but one, as in Garg et al. 2019, at the position that predicts a token,
-        averaged over heads.
+        The cross-attention at the position that predicts a token: of the head that was taught it, or else, as in Garg
+        et al. 2019, of the last layer but one, averaged over heads.
         """
         cross = self.attention_weights(source_BS, target_in_BT, only="cross")["cross"]
+        if self.alignment_head is not None:
+            layer, head = self.alignment_head
+            return cross[layer][:, head]
         return cross[max(len(cross) - 2, 0)].mean(dim=1)
+
+    @property
+    def default_alignment_head(self) -> tuple[int, int]:
+        """The head that guided alignment teaches: the first one of the last layer but one, as in Garg et al. 2019.
+
+        Of a recurrent decoder that of the last layer, as in Marian: its layers are few, and attend to nothing else.
+        """
+        last = len(self.decoder.layers) - 1
+        return (last if self.decoder.state_width is not None else max(last - 1, 0)), 0
 
     def source_layout(self, source_BS: Tensor, source_mask_BS: Tensor | None = None) -> PaddedLayout:
         mask_BS = source_BS != self.source_pad_id if source_mask_BS is None else source_mask_BS

@@ -60,6 +60,8 @@ def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtyp
         return "train.sharding=full"
     if config.train.rdrop or config.train.simcut:
         return "train.rdrop" if config.train.rdrop else "train.simcut"
+    if config.train.guided_alignment:
+        return f"train.guided_alignment={config.train.guided_alignment:g}"
     for side in ("source", "target"):
         if share := getattr(config.train, f"{side}_word_dropout"):
             return f"train.{side}_word_dropout={share:g}"

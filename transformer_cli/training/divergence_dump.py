@@ -6,7 +6,7 @@
 
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, micro_batches
-from transformer_cli.data.cache import Array, EncodedCorpus
+from transformer_cli.data.cache import Alignment, Array, EncodedCorpus
 from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
@@ -82,10 +82,12 @@ def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, 
     max_tokens = trainer.settings.max_tokens_per_microbatch
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=max_tokens)
     n_tokens = sum(batch.n_target_tokens for batch in batches)
+    n_linked = sum(batch.n_linked for batch in batches)
     findings = []
     for i, batch in enumerate(batches):
         trainer.optimizer.zero_grad(set_to_none=True)
-        loss, _ = trainer.forward_backward(batch, seed=stable_seed(trainer.seed, step, i), n_tokens=n_tokens).tolist()
+        seed = stable_seed(trainer.seed, step, i)
+        loss, *_ = trainer.forward_backward(batch, seed=seed, n_tokens=n_tokens, n_linked=n_linked).tolist()
         norms = {
             name: parameter.grad.norm().item()
             for name, parameter in trainer.model.named_parameters()
@@ -128,6 +130,7 @@ def write_divergence_dump(
         "source_ids": _sentences(pairs.source_ids, pairs.source_offsets),
         "target_ids": _sentences(pairs.target_ids, pairs.target_offsets),
         **words,
+        **_links(pairs),
         "batches": [{**finding.state(), "pairs": finding.pairs} for finding in findings],
     }
     temporary = folder.with_name(f".tmp-{folder.name}")
@@ -157,7 +160,7 @@ def read_divergence_dump(folder: Path) -> DivergenceDump:
             step=whole(content["step"], "step"),
             config=from_plain(TrainConfig, content["config"]),
             model=model,
-            pairs=EncodedCorpus.of(sources, targets, content.get("word_ends")),
+            pairs=_with_links(EncodedCorpus.of(sources, targets, content.get("word_ends")), content.get("links")),
             scaler=dict(content["scaler"]),
             compiled_sizes=[Sizes(*map(int, sizes)) for sizes in content["compiled_sizes"]],
             recorded=[{key: batch[key] for key in ("loss", "grad_norms")} for batch in content["batches"]],
@@ -168,6 +171,22 @@ def read_divergence_dump(folder: Path) -> DivergenceDump:
         ) from error
     except (ConfigError, *MALFORMED) as error:
         raise CheckpointError(f"{file}: not an incident that tfm has kept ({error!r}). Restore it") from error
+
+
+def _links(pairs: EncodedCorpus) -> dict[str, Any]:
+    """The links of each pair, as source and target positions, if the pairs are aligned."""
+    if pairs.alignment is None:
+        return {}
+    sides = (pairs.alignment.sources, pairs.alignment.targets)
+    return {"links": [_sentences(side, pairs.alignment.offsets) for side in sides]}
+
+
+def _with_links(pairs: EncodedCorpus, links: list[list[list[int]]] | None) -> EncodedCorpus:
+    if links is None:
+        return pairs
+    sources, targets = ([np.array(one, np.int64) for one in side] for side in links)
+    offsets = np.cumsum([0, *map(len, sources)])
+    return replace(pairs, alignment=Alignment(np.concatenate(sources), np.concatenate(targets), offsets))
 
 
 def _sentences(ids: Array, offsets: Array) -> list[list[int]]:

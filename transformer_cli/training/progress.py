@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from transformer_cli.config.train import TrainSettings
 from transformer_cli.models.device import accumulation_dtype
@@ -183,6 +184,11 @@ class MetricAccumulator:
         if min(saved["n_tokens"], self.n_real, self.n_padded_tokens) < 0:
             raise ValueError(f"a count below 0 in {saved}")
         self.grad_norm = torch.zeros((), device=device)
+        # Of guided alignment; None until an update has any.
+        self.alignment: Tensor | None = None
+        self.n_linked = torch.full((), int(saved.get("n_linked", 0)), device=device)
+        if "alignment" in saved:
+            self.alignment = torch.full((), saved["alignment"], dtype=dtype, device=device)
 
     def add(self, stats: UpdateStats, *, n_real: int) -> None:
         """Add one update, whose batches hold `n_real` tokens of both sides."""
@@ -192,6 +198,11 @@ class MetricAccumulator:
         self.n_real += n_real
         self.n_padded_tokens += stats.n_padded_tokens
         self.grad_norm = stats.grad_norm
+        if stats.alignment is not None:
+            before = torch.zeros_like(self.loss) if self.alignment is None else self.alignment
+            added = stats.alignment.to(before.dtype) * stats.n_linked
+            self.alignment = before + torch.where(stats.finite, added, 0.0)
+            self.n_linked += stats.finite * stats.n_linked
 
     def means(self) -> dict[str, float] | None:
         """`grad_norm` is that of the last update. None when every update was skipped."""
@@ -204,10 +215,18 @@ class MetricAccumulator:
             "loss": self.loss.item() / n_tokens,
             "nll": nll,
             "ppl": perplexity(nll),
+            **self._alignment_loss(),
             **({"grad_norm": grad_norm} if math.isfinite(grad_norm) else {}),  # fp16 sometimes overflows
             "fill": self.n_real / self.n_padded_tokens,
         }
 
+    def _alignment_loss(self) -> dict[str, float]:
+        if self.alignment is None:
+            return {}
+        return {"alignment_loss": self.alignment.item() / max(1, int(self.n_linked))}
+
     def state(self) -> dict[str, float]:
         sums = {"loss": self.loss.item(), "nll": self.nll.item()}
+        if self.alignment is not None:
+            sums |= {"alignment": self.alignment.item(), "n_linked": int(self.n_linked)}
         return {**sums, "n_tokens": int(self.n_tokens), "n_real": self.n_real, "n_cells": self.n_padded_tokens}

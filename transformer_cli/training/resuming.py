@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from transformer_cli.config.train import TrainSettings
+from transformer_cli.data.alignments import ALIGNMENT
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
@@ -83,7 +84,8 @@ def refuse_other_data(came_from: str, checkpoint: Checkpoint, prepared: Prepared
     Weights address pieces by their ids, which mean others in another vocabulary.
     """
     state, other = checkpoint.state, _other_vocabulary(checkpoint.model.tokenizers, prepared.tokenizers)
-    if state["data"] == prepared.fingerprint and not other:
+    has_same_links = state["inputs"].get(ALIGNMENT) == prepared.inputs.get(ALIGNMENT)
+    if state["data"] == prepared.fingerprint and has_same_links and not other:
         return
     before, now = (
         {**state["inputs"], "all of it": state["data"]},

@@ -66,7 +66,7 @@ class ShardedTrainer(Trainer):
         on = self.dtype is not torch.float32
         return torch.autocast(self.device.type, self.dtype, enabled=on, cache_enabled=False)  # it would hold all layers
 
-    def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
+    def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int, n_linked: int) -> Tensor:
         """All ranks make equally many passes; one without a batch in a round takes the first batch, with weight 0.
 
         Each pass reduces its gradient and adds it to the rank's part of the sum: no rank ever holds a whole one.
@@ -74,14 +74,15 @@ class ShardedTrainer(Trainer):
         self.ranks.synchronise(step)
         self._step = step
         self.optimizer.zero_grad(set_to_none=True)
-        sums, n_ranks = torch.zeros(2, device=self.device), self.ranks.world_size
+        sums, n_ranks = torch.zeros(self.n_sums, device=self.device), self.ranks.world_size
         n_rounds = -(-len(batches) // n_ranks)
         for n in range(n_rounds):
             number = n * n_ranks + self.ranks.rank
             has_one = number < len(batches)
-            batch, divisor = (batches[number], float(n_tokens)) if has_one else (batches[0], math.inf)
+            batch, *divisors = (batches[number], n_tokens, n_linked) if has_one else (batches[0], math.inf, math.inf)
+            seed = stable_seed(self.seed, step, number)
             with self._collective(batch):
-                partial_sums = self.forward_backward(batch, seed=stable_seed(self.seed, step, number), n_tokens=divisor)
+                partial_sums = self.forward_backward(batch, seed=seed, n_tokens=divisors[0], n_linked=divisors[1])
             sums += partial_sums if has_one else 0
         self.ranks.wait([self.ranks.start_all_reduce(sums, step)], step, on_gpu=sums.is_cuda)
         return sums

@@ -10,6 +10,7 @@ Shapes: K target tokens that are real, V vocabulary.
 """
 
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from transformer_cli.training.ema import Ema
 from transformer_cli.training.forward import inputs, ready
 from transformer_cli.training.freezing import choose_trained
 from transformer_cli.training.gradients import GradientReducer
+from transformer_cli.training.guided_alignment import taught_attention, teach
 from transformer_cli.training.lora import (
     BASE,
     PREFIX,
@@ -80,6 +82,8 @@ class UpdateStats:
     finite: Tensor  # False: the loss is not finite, and the update was skipped
     n_tokens: int  # target tokens
     n_padded_tokens: int  # of both sides, with padding
+    alignment: Tensor | None = None  # nats per target token that has a link, of guided alignment
+    n_linked: int = 0  # target tokens that have one
 
 
 Share = list[tuple[tuple[int, ...], Batch]]  # of one rank: batches with their numbers
@@ -133,6 +137,9 @@ class Trainer:
         if config.lora.rank:
             add_adapters(model, config.lora)
         choose_trained(model, config)
+        self.guided_alignment = config.train.guided_alignment
+        if self.guided_alignment:
+            teach(model, self.guided_alignment)
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
         self.optimizer_kind = OPTIMIZERS[config.optimizer.name]
@@ -193,7 +200,13 @@ class Trainer:
         Raises what `Ranks.synchronise` raises, and EnvironmentFault when the memory is too small for one sentence.
         """
         n_tokens = sum(batch.n_target_tokens for batch in batches)
-        loss, nll = self._backward(batches, step=step, n_tokens=n_tokens) / n_tokens
+        n_linked = sum(batch.n_linked for batch in batches)
+        sums = self._backward(batches, step=step, n_tokens=n_tokens, n_linked=n_linked)
+        loss, nll = sums[:2] / n_tokens
+        alignment: Tensor | None = None
+        if self.guided_alignment:
+            alignment = sums[2] / max(1, n_linked)
+            loss = loss + self.guided_alignment * alignment
         if self.layer_drop:
             self._fill_gradients()
         grad_norm = self._clip()
@@ -204,13 +217,19 @@ class Trainer:
         take_step(self.optimizer, skip=skip)
         if self.ema is not None:
             self.ema.update(step, changed=~skip)
-        return UpdateStats(loss, nll, grad_norm, finite, n_tokens, sum(map(self._n_padded_tokens, batches)))
+        n_padded_tokens = sum(map(self._n_padded_tokens, batches))
+        return UpdateStats(loss, nll, grad_norm, finite, n_tokens, n_padded_tokens, alignment, n_linked)
 
     def _n_padded_tokens(self, batch: Batch) -> int:
         return batch.n_tokens if self.compiled is None else self.compiled.n_padded_tokens(batch)
 
-    def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int) -> Tensor:
-        """Leave the gradient of all ranks in the parameters of each; return the sums of the loss and the NLL.
+    @property
+    def n_sums(self) -> int:
+        """How many sums `forward_backward` returns."""
+        return 3 if self.guided_alignment else 2
+
+    def _backward(self, batches: Sequence[Batch], *, step: int, n_tokens: int, n_linked: int) -> Tensor:
+        """Leave the gradient of all ranks in the parameters of each; return the sums of `forward_backward`.
 
         A batch that is too large for the memory is split in two, and the whole share computed again: what was left of
         it in the gradients is of no use. If others have already added it to theirs, they compute theirs again too, and
@@ -220,10 +239,10 @@ class Trainer:
         numbered: Share = [((i,), batch) for i, batch in enumerate(batches)]
         share, is_early = numbered[first::stride], True
         while True:
-            sums, share = self._accumulate(share, step=step, n_tokens=n_tokens, is_early=is_early)
+            sums, share = self._accumulate(share, step=step, n_tokens=n_tokens, n_linked=n_linked, is_early=is_early)
             if sums is None and not self.gradients.n_started:
                 continue
-            totals = torch.zeros(2, device=self.device) if sums is None else sums
+            totals = torch.zeros(self.n_sums, device=self.device) if sums is None else sums
             self.gradients.start_remaining(totals, step)
             are_well = self.ranks.synchronise(step, is_well=sums is not None)
             self.gradients.finish(totals, step)
@@ -231,18 +250,21 @@ class Trainer:
                 return totals
             is_early = False
 
-    def _accumulate(self, share: Share, *, step: int, n_tokens: int, is_early: bool) -> tuple[Tensor | None, Share]:
+    def _accumulate(
+        self, share: Share, *, step: int, n_tokens: int, n_linked: int, is_early: bool
+    ) -> tuple[Tensor | None, Share]:
         """Sums over the share; or None, and the share to try: with the batch split that the memory was too small for.
 
         `is_early`: start to reduce the gradient during the last batch.
         """
-        sums = torch.zeros(2, device=self.device)
+        sums = torch.zeros(self.n_sums, device=self.device)
         self.gradients.clear()
         for at, (number, batch) in enumerate(share):
             is_last = at == len(share) - 1
             try:
+                seed = stable_seed(self.seed, step, *number)
                 with self.gradients.overlapped(step) if is_last and is_early else nullcontext():
-                    sums += self.forward_backward(batch, seed=stable_seed(self.seed, step, *number), n_tokens=n_tokens)
+                    sums += self.forward_backward(batch, seed=seed, n_tokens=n_tokens, n_linked=n_linked)
                 continue
             except EnvironmentFault as error:
                 if not self.has_lost_compiler(error):
@@ -256,14 +278,21 @@ class Trainer:
             return None, [*share[:at], *halves, *share[at + 1 :]]
         return sums, share
 
-    def forward_backward(self, batch: Batch, *, seed: int, n_tokens: float) -> Tensor:
-        """Add the gradient of one batch, a part of an update of `n_tokens`; return its loss and NLL, summed."""
+    def forward_backward(self, batch: Batch, *, seed: int, n_tokens: float, n_linked: float = math.inf) -> Tensor:
+        """Add the gradient of one batch, a part of an update of `n_tokens`; return its loss and NLL, summed.
+
+        With guided alignment also its cross entropy, which is no part of the loss here: its mean is that of the
+        `n_linked` target tokens of the update that have a link.
+        """
         torch.manual_seed(seed)
         loss: Tensor | None = None
         try:
-            loss, nll = self._loss(batch)
-            self.scaler.scale(loss / n_tokens).backward()  # type: ignore[no-untyped-call]
-            return torch.stack((loss.detach(), nll))
+            loss, nll, *alignment = self._loss(batch)
+            total = loss / n_tokens
+            if alignment:
+                total = total + self.guided_alignment * alignment[0] / max(1, n_linked)
+            self.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
+            return torch.stack((loss.detach(), nll, *(x.detach() for x in alignment)))
         except RuntimeError as error:
             if self.compiled is None or not self.compiled.has_failed(error):
                 raise
@@ -274,7 +303,7 @@ class Trainer:
                 raise BackwardCompileError(
                     "the compiler fails in a backward pass. Set train.compile=none, and repeat the command"
                 ) from error
-        return self.forward_backward(batch, seed=seed, n_tokens=n_tokens)
+        return self.forward_backward(batch, seed=seed, n_tokens=n_tokens, n_linked=n_linked)
 
     def has_lost_compiler(self, error: EnvironmentFault) -> bool:
         """Whether the share can be computed again without the compiler."""
@@ -284,7 +313,16 @@ class Trainer:
 
         return isinstance(error, BackwardCompileError)
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Loss and NLL, and the cross entropy of guided alignment, if there is any; all summed."""
+        if not self.guided_alignment:
+            return self._loss_of_targets(batch)
+        with taught_attention(self.model) as taught:
+            loss, nll = self._loss_of_targets(batch)
+        n_passes = 1 if self.two_passes is None else 2
+        return loss, nll, taught.loss(batch, self.device, n_passes=n_passes)
+
+    def _loss_of_targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with self.autocast():
             if self.compiled is not None:
                 return self.compiled(batch)

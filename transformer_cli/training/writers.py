@@ -136,9 +136,10 @@ class Recorder:
         speed = self._n_units / (time.perf_counter() - self._clock)
         self._clock, self._n_units = time.perf_counter(), 0
         self._write(step, "train", {**values, f"{self.unit}_per_second": round(speed, 1)})
+        alignment = f" alignment {values['alignment_loss']:.3f}," if "alignment_loss" in values else ""
         self._bar.set_postfix_str(f"loss {values['loss']:.3f}, {speed:,.0f} {self.unit}/s", refresh=False)
         LOGGER.info(
-            f"{self._at(step)}: loss {values['loss']:.3f}, nll {values['nll']:.3f}, lr {values['lr']:.2e},"
+            f"{self._at(step)}: loss {values['loss']:.3f}, nll {values['nll']:.3f},{alignment} lr {values['lr']:.2e},"
             f" grad norm {values.get('grad_norm', math.inf):.2f}, {speed:,.0f} {self.unit}/s,"
             f" {values['fill']:.0%} full, {self._time_left(step)} left"
         )

@@ -47,7 +47,7 @@ def check_with_reference(trainer: Trainer, batch: Batch, config: BenchConfig, to
     constant = trainer.compiled_sizes
     if trainer.compiled is not None and constant:  # otherwise so few tokens would not be compiled
         trainer.compiled.prepare([Sizes.around([Sizes.of(batch)], longest=constant[-1].longest)])
-    loss, _ = trainer.forward_backward(batch, seed=0, n_tokens=batch.n_target_tokens).tolist()
+    loss, *_ = trainer.forward_backward(batch, seed=0, n_tokens=batch.n_target_tokens).tolist()
     if trainer.compiled is not None and trainer.compiled_sizes:  # the compiler has not failed
         trainer.compiled.prepare(constant)
     trainer.model.train()

@@ -96,6 +96,7 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
         length_penalty=None,  # of other weights
         multi_sentence_share=training_text(models).multi_sentence_share,
         translates_letterless=training_text(models).translates_letterless,
+        alignment_head=first.alignment_head if len({model.alignment_head for model in models}) == 1 else None,
         provenance=first.provenance if all(model.provenance == first.provenance for model in models) else {},
         scores={},  # of other weights
         averaged=[f"step {model.step} of {_name(path)}" for path, model in zip(sources, models, strict=True)],

@@ -1,0 +1,260 @@
+"""Guided alignment: its loss against a computation by hand, and what it is to updates, files and other settings."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tests.toy import run as toy_run
+from tests.toy.run import CPU, assert_resumes, metrics, prepared, run, tokenizers
+from transformer_cli.config.model import Autoregression
+from transformer_cli.config.train import Compile, Precision, TrainConfig
+from transformer_cli.data.batching import Batch, Run, micro_batches
+from transformer_cli.data.cache import Alignment, EncodedCorpus
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
+from transformer_cli.models.file import read_model, unpack_model
+from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.models.transformer import Transformer
+from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
+from transformer_cli.training.forward import inputs
+from transformer_cli.training.guided_alignment import Reference, taught_attention
+from transformer_cli.training.trainer import Trainer, model_options
+
+NO_DROPOUT = replace(toy_run.MODEL, dropout=0.0)
+
+
+def aligned(corpus: EncodedCorpus) -> EncodedCorpus:
+    """Sentences that are copied, of which every second word is linked to itself, the first also to the second."""
+    pairs = [
+        [(0, 0), (1, 0), *((i, i) for i in range(2, n - 1, 2))] if n > 3 else [] for n in corpus.target_lengths.tolist()
+    ]
+    links = np.array([link for pair in pairs for link in pair])
+    return replace(corpus, alignment=Alignment(links[:, 0], links[:, 1], np.cumsum([0, *map(len, pairs)])))
+
+
+def corpus() -> Prepared:
+    return replace(prepared(), train=aligned(prepared().train))
+
+
+def batches(n: int = 30, *, max_tokens: int = 60) -> list[Batch]:
+    return micro_batches(corpus().train, np.arange(n), tokenizers(), max_tokens=max_tokens)
+
+
+def config(weight: float = 0.5, **settings: Any) -> TrainConfig:
+    return toy_run.config(guided_alignment=weight, **{"model": NO_DROPOUT, **settings})
+
+
+def by_hand(weights_BTS: Tensor, pairs: Sequence[Sequence[tuple[int, int]]]) -> float:
+    """-Σ a(t, s) log attention(t, s) of links (s, t), with a row of a that sums to 1."""
+    total = 0.0
+    for b, links in enumerate(pairs):
+        for s, t in links:
+            total -= math.log(weights_BTS[b, t, s].item()) / sum(other == t for _, other in links)
+    return total
+
+
+def test_the_loss_of_two_pairs_is_as_computed_by_hand() -> None:
+    """Queries and keys of width 1: the scores of a target token are its query times the keys.
+
+    Token 1 of the first pair is linked to both source tokens: log(1 + e^1) - (0 + 1) / 2. Token 0 of the second is
+    linked to the last of three: log(e^2 + 1 + e^1) - 1.
+    """
+    ids = torch.zeros(5, dtype=torch.long)
+    links_2L = torch.tensor([[1, 1, 2], [0, 1, 4]])
+    batch = Batch(ids, ids[:3], ids[:3], [Run(1, 2, 2), Run(1, 3, 1)], links_2L=links_2L)
+    q_T1E, k_S1E = (torch.tensor(x).view(-1, 1, 1) for x in ([7.0, 1.0, 1.0], [0.0, 1.0, 2.0, 0.0, 1.0]))
+    found = Reference.of(batch, CPU).cross_entropy(q_T1E, k_S1E)
+    expected = (math.log(1 + math.e) - 0.5) + (math.log(math.e**2 + 1 + math.e) - 1)
+    assert found.item() == pytest.approx(expected, rel=1e-6)
+    assert batch.n_linked == 2
+
+
+@pytest.mark.parametrize("kernel", PackedKernel)
+@pytest.mark.parametrize("decoder", Autoregression)
+def test_packed_pairs_have_the_loss_of_padded_ones(kernel: PackedKernel, decoder: Autoregression) -> None:
+    trainer = Trainer(config(model=replace(NO_DROPOUT, decoder=decoder, n_decoder_layers=3)), tokenizers(), CPU)
+    model = trainer.model
+    assert isinstance(model, Transformer)
+    assert model.alignment_head == ((1, 0) if decoder is Autoregression.self_attention else (2, 0))
+    total, expected = 0.0, 0.0
+    for batch in batches():
+        with taught_attention(model) as taught:
+            model.logits(inputs(batch, CPU, kernel))
+        total += taught.loss(batch, CPU).item()
+    train = corpus().train
+    assert train.alignment is not None
+    for i in range(30):
+        source, target = (ids[at[i] : at[i + 1]].tolist() for ids, at in sides(train))
+        padding, bos_id = [tokenizers().source.pad_id] * 2, tokenizers().target.bos_id
+        target_in_BT = torch.tensor([[bos_id, *target[:-1]]])
+        weights_BTS = model.alignment(torch.tensor([[*source, *padding]]), target_in_BT)
+        own = slice(*train.alignment.offsets[i : i + 2].tolist())
+        links = list(zip(train.alignment.sources[own].tolist(), train.alignment.targets[own].tolist(), strict=True))
+        expected += by_hand(weights_BTS, [links])
+    assert total == pytest.approx(expected, rel=1e-5)
+
+
+def sides(corpus: EncodedCorpus) -> list[tuple[Any, Any]]:
+    return [(corpus.source_ids, corpus.source_offsets), (corpus.target_ids, corpus.target_offsets)]
+
+
+def gradient(weight: float, *, max_tokens: int = 60, **settings: Any) -> Tensor:
+    trainer = Trainer(config(weight, **settings), tokenizers(), CPU)
+    trainer.train_step(batches(max_tokens=max_tokens), step=1, lr=0.0)
+    return torch.cat([x.grad.flatten() for x in trainer.model.parameters() if x.grad is not None])
+
+
+def test_the_loss_is_added_with_its_weight_as_a_mean_over_linked_tokens_whatever_the_micro_batches() -> None:
+    plain, half, one = (gradient(weight) for weight in (0.0, 0.5, 1.0))
+    torch.testing.assert_close(half - plain, (one - plain) / 2, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(gradient(0.5, max_tokens=1000), half, rtol=1e-4, atol=1e-7)
+    trainer = Trainer(config(1.0), tokenizers(), CPU)
+    all_at_once = batches(max_tokens=1000)
+    (batch,) = all_at_once
+    with taught_attention(trainer.model) as taught:
+        trainer.model.logits(inputs(batch, CPU, PackedKernel.per_length))
+    (taught.loss(batch, CPU) / batch.n_linked).backward()  # type: ignore[no-untyped-call]
+    parts = [torch.zeros_like(x) if x.grad is None else x.grad for x in trainer.model.parameters()]
+    torch.testing.assert_close(one - plain, torch.cat([x.flatten() for x in parts]), rtol=1e-3, atol=1e-6)
+
+
+def test_an_update_reports_the_term_apart_and_an_nll_without_it() -> None:
+    found = [Trainer(config(weight), tokenizers(), CPU).train_step(batches(), step=1, lr=0.0) for weight in (0.0, 2.0)]
+    plain, guided = found
+    assert plain.alignment is None
+    assert guided.alignment is not None
+    assert guided.nll.item() == plain.nll.item()
+    assert guided.loss.item() == pytest.approx(plain.loss.item() + 2 * guided.alignment.item(), rel=1e-6)
+    assert guided.n_linked == sum(batch.n_linked for batch in batches())
+
+
+def test_a_learning_head_follows_the_alignment() -> None:
+    trainer = Trainer(config(1.0), tokenizers(), CPU)
+    losses = [trainer.train_step(batches(max_tokens=1000), step=step, lr=0.01).alignment for step in range(1, 31)]
+    assert losses[0] is not None
+    assert losses[-1] is not None
+    assert losses[-1].item() < 0.6 * losses[0].item()
+
+
+@pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.0}])
+def test_of_two_equal_passes_the_loss_is_that_of_one(settings: dict[str, Any]) -> None:
+    torch.testing.assert_close(gradient(0.5, **settings), gradient(0.5), rtol=1e-4, atol=1e-6)
+
+
+def test_recomputed_activations_give_the_same_gradient() -> None:
+    torch.testing.assert_close(gradient(0.5, activation_checkpointing=True), gradient(0.5))
+
+
+def test_projections_made_at_once_give_the_same_loss() -> None:
+    """As on a GPU."""
+    found = []
+    for projects in (False, True):
+        options = partial(model_options)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(
+                "transformer_cli.training.trainer.model_options",
+                lambda *args, p=projects, o=options: replace(o(*args), projects_memory_at_once=p),
+            )
+            found.append(gradient(1.0))
+    torch.testing.assert_close(*found)
+
+
+def test_in_bf16_the_gradient_is_near_that_of_float32() -> None:
+    of_16_bits, exact = (gradient(1.0, precision=precision) for precision in (Precision.bf16, Precision.fp32))
+    assert not torch.equal(of_16_bits, exact)
+    assert (of_16_bits - exact).norm() < 0.03 * exact.norm()
+
+
+def test_halves_of_a_batch_have_its_links() -> None:
+    (batch,) = batches(max_tokens=1000)
+    first, second = batch.halves()
+    together = []
+    for half, before in ((first, (0, 0)), (second, (first.n_target_tokens, len(first.source_S)))):
+        assert half.links_2L is not None
+        together.append(half.links_2L + torch.tensor(before)[:, None])
+    assert batch.links_2L is not None
+    assert torch.equal(torch.cat(together, dim=1), batch.links_2L)
+    assert first.n_linked + second.n_linked == batch.n_linked
+
+
+# ---- Runs
+
+
+def test_a_resumed_run_is_that_of_one_that_was_never_stopped(tmp_path: Path) -> None:
+    settings = config(model=toy_run.MODEL, log_every=3)
+    assert_resumes(tmp_path, settings, stopped_before=6, corpus=corpus())
+    logged = [entry for entry in metrics(tmp_path / "whole") if entry["kind"] == "train"]
+    assert all(entry["alignment_loss"] > 0 for entry in logged)
+    assert not any("alignment_loss" in entry for entry in metrics(tmp_path / "whole") if entry["kind"] != "train")
+
+
+def test_the_model_file_names_the_taught_head_and_its_alignment_is_that_of_the_head(tmp_path: Path) -> None:
+    result = run(tmp_path / "guided", config(max_steps=2), corpus=corpus())
+    guided = read_model(result.model_path)
+    assert guided.alignment_head == (0, 0)
+    model = guided.build(CPU)
+    ids = torch.tensor([[5, 6, 7]])
+    (cross_BHTS,) = model.attention_weights(ids, ids, only="cross")["cross"]
+    assert torch.equal(model.alignment(ids, ids), cross_BHTS[:, 0])
+    plain = read_model(run(tmp_path / "plain", config(0.0, max_steps=2)).model_path)
+    assert plain.alignment_head is None
+    assert torch.equal(
+        plain.build(CPU).alignment(ids, ids), plain.build(CPU).attention_weights(ids, ids)["cross"][0].mean(1)
+    )
+
+
+@pytest.mark.parametrize("head", [[1, 0], [0, 2], [0], "0", [0, True], [-1, 0]])
+def test_a_head_that_the_model_does_not_have_is_refused(head: Any, tmp_path: Path) -> None:
+    file = replace(toy_run.model_file(), alignment_head=head)
+    with pytest.raises(CheckpointError, match="damaged or not written by tfm"):
+        unpack_model(toy_run.packed(file), tmp_path / "model.safetensors")
+
+
+def test_without_the_weight_links_change_nothing(tmp_path: Path) -> None:
+    folders = tmp_path / "with", tmp_path / "without"
+    for folder, of_run in zip(folders, (corpus(), prepared()), strict=True):
+        run(folder, config(0.0, max_steps=4), corpus=of_run)
+    toy_run.assert_same_run(*folders)
+
+
+def test_a_kept_update_is_replayed_with_its_links(tmp_path: Path) -> None:
+    trainer = Trainer(config(), tokenizers(), CPU)
+    pairs = corpus().train.pick(np.arange(12))
+    model = replace(toy_run.model_file(dropout=0.0), weights=trainer.weights())
+    folder = write_divergence_dump(tmp_path, trainer, model, config(), tokenizers(), step=3, pairs=pairs)
+    dump = read_divergence_dump(folder)
+    assert [finding.state() for finding in dump.replay(CPU)] == dump.recorded
+    without = replace(dump, pairs=replace(dump.pairs, alignment=None))
+    assert [finding.state() for finding in without.replay(CPU)] != dump.recorded
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "words"),
+    [
+        ({}, {"task": "language_model"}, "data.task=language_model has no cross-attention. Leave it out"),
+        ({}, {"subword_dropout": 0.1}, "cuts words into other pieces than train.guided_alignment=0.5 has links of"),
+        ({"weight": 0.0}, {"alignments": "links"}, "has no effect without train.guided_alignment"),
+        ({}, {"alignments": "links", "detokenize": True}, "data.detokenize=true changes the numbers of the words"),
+        ({}, {"alignments": "links", "line_tags": ["<x>"]}, "data.line_tags=.<x>. changes the numbers of the words"),
+    ],
+)
+def test_what_guided_alignment_does_not_go_with_is_refused(
+    settings: dict[str, Any], data: dict[str, Any], words: str
+) -> None:
+    model = replace(NO_DROPOUT, name="decoder") if "task" in data else NO_DROPOUT
+    with pytest.raises(ConfigError, match=words) as error:
+        config(model=model, data=replace(toy_run.DATA, **data), **settings)
+    assert "\n" not in str(error.value)
+
+
+def test_a_compiler_is_refused_in_one_line() -> None:
+    with pytest.raises(EnvironmentFault, match=r"does not go with train.guided_alignment=0.5. Set train.compile=none"):
+        Trainer(config(compile=Compile.default), tokenizers(), CPU)
