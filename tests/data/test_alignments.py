@@ -10,7 +10,7 @@ from tests.data.test_prepare import SOURCES, TARGETS, write
 from tests.data.test_prepare import config as config
 from transformer_cli.config.data import AugmentationConfig, DataConfig
 from transformer_cli.config.train import ScheduleConfig, TrainConfig, TrainSettings
-from transformer_cli.data.alignments import ALIGNMENT, with_alignment
+from transformer_cli.data.alignments import WORD_ALIGNMENT, with_alignment
 from transformer_cli.data.cache import EncodedCorpus, same_ids
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
@@ -144,8 +144,8 @@ def test_an_alignment_is_made_once_beside_a_corpus_that_does_not_change(
     plain = prepare(config)
     made = [with_alignment(prepare(one), one) for one in (config, with_file, config, with_file)]
     assert {one.fingerprint for one in made} == {plain.fingerprint}
-    assert [one.inputs[ALIGNMENT] for one in made[:2]] == [one.inputs[ALIGNMENT] for one in made[2:]]
-    assert made[0].inputs[ALIGNMENT] != made[1].inputs[ALIGNMENT]
+    assert [one.inputs[WORD_ALIGNMENT] for one in made[:2]] == [one.inputs[WORD_ALIGNMENT] for one in made[2:]]
+    assert made[0].inputs[WORD_ALIGNMENT] != made[1].inputs[WORD_ALIGNMENT]
     folders = {path.name for path in Path(config.cache).glob("*/aligned-*")}
     assert len(folders) == 2
     monkeypatch.setattr("transformer_cli.data.alignments.Aligner", None)
@@ -159,7 +159,7 @@ def test_the_same_text_is_aligned_to_the_same_bytes(config: DataConfig, tmp_path
     made = []
     for cache in ("one", "other"):
         own = replace(config, cache=str(tmp_path / cache))
-        made.append(with_alignment(prepare(own), own).inputs[ALIGNMENT])
+        made.append(with_alignment(prepare(own), own).inputs[WORD_ALIGNMENT])
     assert made[0] == made[1]
 
 

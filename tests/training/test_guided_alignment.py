@@ -25,7 +25,7 @@ from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
 from transformer_cli.training.forward import inputs
-from transformer_cli.training.guided_alignment import Reference, taught_attention
+from transformer_cli.training.guided_alignment import ReferenceAlignment, taught_attention
 from transformer_cli.training.trainer import Trainer, model_options
 
 NO_DROPOUT = replace(toy_run.MODEL, dropout=0.0)
@@ -71,7 +71,7 @@ def test_the_loss_of_two_pairs_is_as_computed_by_hand() -> None:
     links_2L = torch.tensor([[1, 1, 2], [0, 1, 4]])
     batch = Batch(ids, ids[:3], ids[:3], [Run(1, 2, 2), Run(1, 3, 1)], links_2L=links_2L)
     q_T1E, k_S1E = (torch.tensor(x).view(-1, 1, 1) for x in ([7.0, 1.0, 1.0], [0.0, 1.0, 2.0, 0.0, 1.0]))
-    found = Reference.of(batch, CPU).cross_entropy(q_T1E, k_S1E)
+    found = ReferenceAlignment.of(batch, CPU).cross_entropy(q_T1E, k_S1E)
     expected = (math.log(1 + math.e) - 0.5) + (math.log(math.e**2 + 1 + math.e) - 1)
     assert found.item() == pytest.approx(expected, rel=1e-6)
     assert batch.n_linked == 2
@@ -154,7 +154,7 @@ def test_recomputed_activations_give_the_same_gradient() -> None:
 
 
 def test_projections_made_at_once_give_the_same_loss() -> None:
-    """As on a GPU."""
+    """A GPU projects so."""
     found = []
     for projects in (False, True):
         options = partial(model_options)

@@ -12,13 +12,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from transformer_cli.data.cache import Array, EncodedCorpus
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from transformer_cli.data.checks.profiles import Floats
+from transformer_cli.data.cleaning.base import Mask
+from transformer_cli.data.cleaning.lexicon import Ints
 
 _ITERATIONS = 5  # all constants but the last two are those of fast_align
 _TENSION = 4.0  # of the prior: e^(-4 · the distance from the diagonal)
@@ -27,7 +25,7 @@ _ALPHA = 0.01  # of the Dirichlet prior of translation probabilities
 _UNSEEN = 1e-7  # probability of a translation that the sample does not have
 _SAMPLE = 40_000_000  # cells, of which there are as many as source tokens times target tokens of each pair
 _AT_A_TIME = 1 << 19  # cells
-_NEIGHBOURS = [(t, s) for t in (-1, 0, 1) for s in (-1, 0, 1) if t or s]
+_BESIDE = [(t, s) for t in (-1, 0, 1) for s in (-1, 0, 1) if t or s]
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Cells:
         prior: Floats = np.exp(-_TENSION * np.abs(at)) * self.open
         return prior
 
-    def neighbour(self, cells: Ints, t: int, s: int) -> Ints:
+    def near(self, cells: Ints, t: int, s: int) -> Ints:
         """The cell that is so many target and source tokens behind each of `cells`; -1 where its pair has none."""
         pair = self.pair[cells]
         target, source, n_source = self.target[cells] + t, self.source[cells] + s, self.source_lengths[pair]
@@ -137,14 +135,14 @@ class Aligner:
     def _sampled(self) -> Ints:
         """The pairs that the models are estimated on: all, or of equal distance as many as _SAMPLE allows."""
         text = self._text
-        n_cells = text.source_lengths.astype(np.int64) * text.target_lengths
-        every = -(-int(n_cells.sum()) // _SAMPLE)
+        sizes = text.source_lengths.astype(np.int64) * text.target_lengths
+        every = -(-int(sizes.sum()) // _SAMPLE)
         return np.arange(0, len(text), max(1, every))
 
     def _some(self, pairs: Ints) -> Iterator[Ints]:
         """`pairs`, as many at a time as have _AT_A_TIME cells, or a single one."""
-        n_cells = self._text.source_lengths[pairs].astype(np.int64) * self._text.target_lengths[pairs]
-        part = np.cumsum(n_cells) // _AT_A_TIME
+        sizes = self._text.source_lengths[pairs].astype(np.int64) * self._text.target_lengths[pairs]
+        part = np.cumsum(sizes) // _AT_A_TIME
         bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(pairs)]
         return (pairs[start:end] for start, end in pairwise(bounds))
 
@@ -213,9 +211,9 @@ def symmetrised(forward: Mask, backward: Mask, cells: Cells) -> Mask:
 
     while len(rest):
         target, source = lacking()
-        beside = [cells.neighbour(rest, *step) for step in _NEIGHBOURS]
-        near = np.any([(cell >= 0) & linked[cell] for cell in beside], axis=0)
-        fits = near & (target | source)
+        beside = [cells.near(rest, *step) for step in _BESIDE]
+        is_near = np.any([(cell >= 0) & linked[cell] for cell in beside], axis=0)
+        fits = is_near & (target | source)
         if not fits.any():
             break
         linked[rest[fits]] = True

@@ -25,7 +25,7 @@ from transformer_cli.environment import folder_named
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
 
-ALIGNMENT = "word alignment"  # among the inputs of a run
+WORD_ALIGNMENT = "word alignment"  # among the inputs of a run
 _FORMAT = 1  # to be raised when the same text would get other links
 _SOURCES, _TARGETS, _OFFSETS = "links.sources", "links.targets", "links.offsets"
 _OFFSET_TYPE = np.dtype("<i8")
@@ -52,7 +52,7 @@ def with_alignment(prepared: Prepared, config: DataConfig) -> Prepared:
     ensure_folder(folder, build, hashes)
     digest = hashlib.sha256((folder / MANIFEST).read_bytes()).hexdigest()
     train = replace(prepared.train, alignment=_open(folder, prepared.train))
-    return replace(prepared, train=train, inputs={**prepared.inputs, ALIGNMENT: digest})
+    return replace(prepared, train=train, inputs={**prepared.inputs, WORD_ALIGNMENT: digest})
 
 
 def not_words(tokenizers: Tokenizers) -> tuple[list[int], list[int]]:

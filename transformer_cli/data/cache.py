@@ -44,7 +44,7 @@ class Alignment:
     offsets: Array
 
     def pick(self, indices: Array) -> "Alignment":
-        """That of the pairs at `indices`, in memory."""
+        """The alignment of the pairs at `indices`, in memory."""
         n = self.offsets[indices + 1] - self.offsets[indices]
         sources, targets = (gather(side, self.offsets[indices], n) for side in (self.sources, self.targets))
         return Alignment(sources, targets, np.concatenate(([0], np.cumsum(n))))

@@ -29,7 +29,7 @@ _NOTHING = np.empty((2, 0), np.int64)
 
 @dataclass(frozen=True)
 class _Pieces:
-    """For each id of a vocabulary: whether it begins a word, and whether it is in one."""
+    """Masks of the pieces of a vocabulary, those that begin a word, and those that are in one."""
 
     begins: Array
     is_text: Array
@@ -102,7 +102,7 @@ def _hash(source: Array, target: Array) -> int:
 
 
 def _each(file: Path, tokenizers: Tokenizers, config: DataConfig, spool: Path) -> Iterator[tuple[int, Array]]:
-    """The hash of each pair of data.train, and its links, [2, L]; with data.bidirectional also of the exchanged pair."""
+    """The hash of each pair of data.train, and its links, [2, L]; with data.bidirectional also of its exchange."""
     text = stream_text(config, spool)
     of_source, of_target = _Pieces.of(tokenizers.source), _Pieces.of(tokenizers.target)
     with open_text(file) as stream:

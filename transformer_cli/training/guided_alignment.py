@@ -27,7 +27,7 @@ from transformer_cli.models.transformer import Model, Transformer
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceAlignment:
     """The word alignment of a batch, on the device: attention is computed with the pairs padded in a few buckets."""
 
     source: Buckets
@@ -36,7 +36,7 @@ class Reference:
     share_L: Tensor  # of its target token; those of a token sum to 1
 
     @classmethod
-    def of(cls, batch: Batch, device: torch.device) -> "Reference":
+    def of(cls, batch: Batch, device: torch.device) -> "ReferenceAlignment":
         assert batch.links_2L is not None
         runs = length_buckets(batch.runs)
         places = [torch.from_numpy(of_side).long() for of_side in padded_places(batch.runs, runs)]
@@ -86,7 +86,7 @@ class TaughtAttention:
         """The sum over the target tokens that have a link; of several passes in one, their mean."""
         if not self.recorded or batch.links_2L is None or not batch.links_2L.numel():
             return torch.zeros((), device=device)
-        reference, (q, k) = Reference.of(batch, device), self.recorded[0]
+        reference, (q, k) = ReferenceAlignment.of(batch, device), self.recorded[0]
         each = zip(q.chunk(n_passes), k.chunk(n_passes), strict=True)
         losses = [reference.cross_entropy(q_T1E, k_S1E) for q_T1E, k_S1E in each]
         return torch.stack(losses).mean()

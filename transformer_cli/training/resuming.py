@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from transformer_cli.config.train import TrainSettings
-from transformer_cli.data.alignments import ALIGNMENT
+from transformer_cli.data.alignments import WORD_ALIGNMENT
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
@@ -84,7 +84,7 @@ def refuse_other_data(came_from: str, checkpoint: Checkpoint, prepared: Prepared
     Weights address pieces by their ids, which mean others in another vocabulary.
     """
     state, other = checkpoint.state, _other_vocabulary(checkpoint.model.tokenizers, prepared.tokenizers)
-    has_same_links = state["inputs"].get(ALIGNMENT) == prepared.inputs.get(ALIGNMENT)
+    has_same_links = state["inputs"].get(WORD_ALIGNMENT) == prepared.inputs.get(WORD_ALIGNMENT)
     if state["data"] == prepared.fingerprint and has_same_links and not other:
         return
     before, now = (

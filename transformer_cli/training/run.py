@@ -9,7 +9,7 @@ import torch
 
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.alignments import ALIGNMENT, with_alignment
+from transformer_cli.data.alignments import WORD_ALIGNMENT, with_alignment
 from transformer_cli.data.prepare import Prepared, prepare
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError
@@ -95,7 +95,7 @@ def _prepared(start: Start, config: TrainConfig, ranks: Ranks, *, owns_process: 
     _require_same("prepared data", prepared.fingerprint, ranks)
     if config.train.guided_alignment:
         prepared = with_alignment(prepared, config.data)
-        _require_same(ALIGNMENT, prepared.inputs[ALIGNMENT], ranks)
+        _require_same(WORD_ALIGNMENT, prepared.inputs[WORD_ALIGNMENT], ranks)
     return prepared
 
 
