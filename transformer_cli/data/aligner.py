@@ -18,13 +18,15 @@ from transformer_cli.data.checks.profiles import Floats
 from transformer_cli.data.cleaning.base import Mask
 from transformer_cli.data.cleaning.lexicon import Ints
 
-_ITERATIONS = 5  # all constants but the last two are those of fast_align
-_TENSION = 4.0  # of the prior: e^(-4 · the distance from the diagonal)
+_ITERATIONS = 5  # all constants up to _ALPHA are those of fast_align
+_TENSION, _LEAST, _MOST = 4.0, 0.1, 14.0  # λ of the prior e^(-λ · distance from the diagonal), and its range
+_HALVINGS = 20  # of that range
 _NULL = 0.08  # probability that a word is the translation of none
 _ALPHA = 0.01  # of the Dirichlet prior of translation probabilities
 _UNSEEN = 1e-7  # probability of a translation that the sample does not have
 _SAMPLE = 40_000_000  # cells, of which there are as many as source tokens times target tokens of each pair
 _AT_A_TIME = 1 << 19  # cells
+_FOR_TENSION = 1 << 16  # cells, at least, that the tension is estimated on
 _BESIDE = [(t, s) for t in (-1, 0, 1) for s in (-1, 0, 1) if t or s]
 
 
@@ -65,10 +67,18 @@ class Cells:
         return cls(pair, target, source, *places, n_target, n_source, keys, both)
 
     @cached_property
-    def prior(self) -> Floats:
-        """The prior for the diagonal, not normalised."""
+    def distance(self) -> Floats:
+        """The distance from the diagonal, from 0 to 1."""
         at = self.source / self.source_lengths[self.pair] - self.target / self.target_lengths[self.pair]
-        prior: Floats = np.exp(-_TENSION * np.abs(at)) * self.open
+        distance: Floats = np.abs(at)
+        return distance
+
+    def prior(self, tension: float, explained: Ints) -> Floats:
+        """The prior of each cell, which sums to 1 over those of a place of `explained`."""
+        prior = np.exp(-tension * self.distance) * self.open
+        total = np.bincount(explained, prior)
+        total[total == 0] = 1
+        prior /= total[explained]
         return prior
 
     def near(self, cells: Ints, t: int, s: int) -> Ints:
@@ -86,27 +96,40 @@ class _Model:
     def __init__(self, n_keys: int, by: Ints, n_explained: int) -> None:
         self.by = by  # the explaining id of each key
         self.table, self.null = np.ones(n_keys), np.ones(n_explained)
+        self.tension = _TENSION
         self._clear()
 
     def _clear(self) -> None:
         self.counts, self.null_counts = np.zeros(len(self.table)), np.zeros(len(self.null))
+        self.distance = 0.0  # of all links that were counted
 
     def scores(self, cells: Cells, explained: Ints, ids: Ints, translation: Floats) -> tuple[Floats, Floats]:
         """The probability of each cell, and of each explained place that it has none."""
-        total = np.bincount(explained, cells.prior, minlength=len(ids))
-        prior = (1 - _NULL) * cells.prior / np.where(total, total, 1)[explained]
-        return prior * translation, np.where(total, _NULL * self.null[ids], 0)
+        is_open = np.bincount(explained, cells.open, minlength=len(ids)) > 0
+        prior = cells.prior(self.tension, explained)
+        return (1 - _NULL) * prior * translation, np.where(is_open, _NULL * self.null[ids], 0)
 
     def count(self, cells: Cells, link: Ints, explained: Ints, ids: Ints) -> None:
         """Add the expected counts of some cells, whose keys have the indices `link` (the E step)."""
         scores, null = self.scores(cells, explained, ids, self.table[link])
         total = np.bincount(explained, scores, minlength=len(ids)) + null
         total[total == 0] = 1
-        np.add.at(self.counts, link, scores / total[explained])
+        shares = scores / total[explained]
+        np.add.at(self.counts, link, shares)
         np.add.at(self.null_counts, ids, null / total)
+        self.distance += float((shares * cells.distance).sum())
 
-    def normalise(self) -> None:
-        """Probabilities from the counts, by the mean-field of a Dirichlet prior (the M step)."""
+    def normalise(self, some: Cells, explained: Ints) -> None:
+        """Probabilities from the counts, by the mean-field of a Dirichlet prior (the M step).
+
+        The tension becomes that of which links are as far from the diagonal as was counted, of `some` cells.
+        """
+        wanted, low, high = self.distance / max(self.counts.sum(), _ALPHA), _LEAST, _MOST
+        n = max(1, len(np.unique(explained[some.open])))
+        for _ in range(_HALVINGS):
+            self.tension = (low + high) / 2
+            is_far = float((some.prior(self.tension, explained) * some.distance).sum()) / n > wanted
+            low, high = (self.tension, high) if is_far else (low, self.tension)
         by, totals = self.by, np.bincount(self.by, self.counts + _ALPHA)
         self.table = np.exp(_digamma(self.counts + _ALPHA) - _digamma(np.maximum(totals, _ALPHA))[by])
         smooth = self.null_counts + _ALPHA
@@ -134,15 +157,19 @@ class Aligner:
 
     def _sampled(self) -> Ints:
         """The pairs that the models are estimated on: all, or of equal distance as many as _SAMPLE allows."""
-        text = self._text
-        sizes = text.source_lengths.astype(np.int64) * text.target_lengths
-        every = -(-int(sizes.sum()) // _SAMPLE)
-        return np.arange(0, len(text), max(1, every))
+        whole = np.arange(len(self._text))
+        return whole[:: max(1, -(-self._n_cells(whole) // _SAMPLE))]
+
+    def _n_cells(self, pairs: Ints) -> int:
+        return int(self._sizes(pairs).sum())
+
+    def _sizes(self, pairs: Ints) -> Ints:
+        sizes: Ints = self._text.source_lengths[pairs].astype(np.int64) * self._text.target_lengths[pairs]
+        return sizes
 
     def _some(self, pairs: Ints) -> Iterator[Ints]:
         """`pairs`, as many at a time as have _AT_A_TIME cells, or a single one."""
-        sizes = self._text.source_lengths[pairs].astype(np.int64) * self._text.target_lengths[pairs]
-        part = np.cumsum(sizes) // _AT_A_TIME
+        part = np.cumsum(self._sizes(pairs)) // _AT_A_TIME
         bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(pairs)]
         return (pairs[start:end] for start, end in pairwise(bounds))
 
@@ -162,6 +189,7 @@ class Aligner:
             for pairs in self._some(sample):
                 cells = self._cells(pairs)
                 file.write(self._indices(cells)[cells.open].astype("<u4").tobytes())
+        some = self._cells(sample[:: max(1, self._n_cells(sample) // _FOR_TENSION)])
         for _ in range(_ITERATIONS):
             with kept.open("rb") as file:
                 for pairs in self._some(sample):
@@ -169,8 +197,8 @@ class Aligner:
                     link = np.frombuffer(file.read(4 * len(cells.keys)), "<u4").astype(np.int64)
                     self._forward.count(cells, link, cells.target_place, cells.target_ids)
                     self._backward.count(cells, link, cells.source_place, cells.source_ids)
-            self._forward.normalise()
-            self._backward.normalise()
+            self._forward.normalise(some, some.target_place)
+            self._backward.normalise(some, some.source_place)
         kept.unlink()
 
     def links(self) -> Iterator[tuple[Array, Array, Array]]:
