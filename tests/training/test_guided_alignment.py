@@ -15,11 +15,12 @@ from torch import Tensor
 from tests.toy import run as toy_run
 from tests.toy.run import CPU, assert_resumes, metrics, prepared, run, tokenizers
 from transformer_cli.config.model import Autoregression
-from transformer_cli.config.train import Compile, Precision, TrainConfig
+from transformer_cli.config.train import Compile, InitConfig, Precision, TrainConfig
+from transformer_cli.data.alignments import WORD_ALIGNMENT
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.data.cache import Alignment, EncodedCorpus
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
+from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.models.file import read_model, unpack_model
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
@@ -258,3 +259,23 @@ def test_what_guided_alignment_does_not_go_with_is_refused(
 def test_a_compiler_is_refused_in_one_line() -> None:
     with pytest.raises(EnvironmentFault, match=r"does not go with train.guided_alignment=0.5. Set train.compile=none"):
         Trainer(config(compile=Compile.default), tokenizers(), CPU)
+
+
+def test_fine_tuning_and_resuming_keep_the_head(tmp_path: Path) -> None:
+    path = run(tmp_path / "guided", config(max_steps=2), corpus=corpus()).model_path
+    tuned = replace(config(0.0, max_steps=2), init=InitConfig(from_=str(path)))
+    assert read_model(run(tmp_path / "tuned", tuned).model_path).alignment_head == (0, 0)
+    longer = replace(tuned, train=replace(tuned.train, max_steps=4))
+    assert read_model(run(tmp_path / "tuned", longer).model_path).alignment_head == (0, 0)
+    deeper = replace(tuned, model=replace(NO_DROPOUT, n_decoder_layers=2), init=replace(tuned.init, decoder_layers=2))
+    assert read_model(run(tmp_path / "deeper", deeper).model_path).alignment_head is None
+
+
+def test_other_links_are_other_data_to_a_run_that_goes_on(tmp_path: Path) -> None:
+    def of(digest: str) -> Prepared:
+        return replace(corpus(), inputs={WORD_ALIGNMENT: digest})
+
+    run(tmp_path, config(max_steps=2), corpus=of("a" * 64))
+    with pytest.raises(DataError, match=r"other data: word alignment had SHA-256 aaaaaaaaaaaa, and now bbbbbbbbbbbb"):
+        run(tmp_path, config(max_steps=4), corpus=of("b" * 64))
+    run(tmp_path, config(max_steps=4), corpus=of("a" * 64))

@@ -22,6 +22,7 @@ from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention
 from transformer_cli.models.attention_kernels import widened
+from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layouts import Buckets
 from transformer_cli.models.transformer import Model, Transformer
 
@@ -116,3 +117,10 @@ def teach(model: Model, weight: float) -> None:
     if not isinstance(model, Transformer):
         raise ConfigError(f"train.guided_alignment={weight:g}: the model has no cross-attention. Leave it out")
     model.alignment_head = model.default_alignment_head
+
+
+def keep_taught_head(model: Model, before: ModelFile) -> None:
+    """Take over the head of the model that training begins with, unless guided alignment teaches one itself."""
+    if isinstance(model, Transformer) and model.alignment_head is None:
+        is_same_stack = len(model.decoder.layers) == before.config.n_decoder_layers
+        model.alignment_head = before.alignment_head if is_same_stack else None

@@ -37,6 +37,7 @@ from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore
 from transformer_cli.training.divergence_dump import write_divergence_dump
 from transformer_cli.training.floors import broken_floors
 from transformer_cli.training.forgetting import OldDev, comparison, find_old_dev, old_scores
+from transformer_cli.training.guided_alignment import keep_taught_head
 from transformer_cli.training.initialisation import (
     base_facts,
     described_start,
@@ -125,6 +126,7 @@ class MainProcess:
                 drawn = run.trainer.weights()
                 run.trainer.load_weights({name: drawn[name] for name in drawn if name not in initial} | initial)
                 self.init_sha256, self.init_origin = identity(start.path), base_facts(start.model)
+                keep_taught_head(model, start.model)
                 old_dev = find_old_dev(config, start, run.prepared)
                 if old_dev is not None:
                     old_dev.warn_of_overlap(run.prepared)
@@ -168,6 +170,7 @@ class MainProcess:
         if config.init.from_ is not None and is_own:
             warn_if_changed(config, self.run_dir, self.init_sha256)
         run.load(checkpoint, steps=steps)
+        keep_taught_head(run.trainer.whole_model, checkpoint.model)
         if run.progress.step != checkpoint.step:
             raise ValueError(f"its progress is at step {run.progress.step}")
 

@@ -89,11 +89,16 @@ def their_shape(part: str, config: ModelConfig, sizes: tuple[int, int]) -> tuple
     return (n_in, n_out) if kind == "weight" and matrix != "norm" else (1, n_out)
 
 
-def marian_options(config: ModelConfig, sizes: tuple[int, int], tied: Tied, version: str) -> dict[str, Any]:
+def marian_options(
+    config: ModelConfig, sizes: tuple[int, int], tied: Tied, version: str, head: tuple[int, int] | None = None
+) -> dict[str, Any]:
     """All options of a model that Marian saves and looks for, in its order.
 
-    Those of other kinds of models have their defaults.
+    Those of other kinds of models have their defaults. `head` is the layer and head that were taught the alignment:
+    Marian reads the first head of a layer, which it counts from 1.
     """
+    layer, number = head or (config.n_decoder_layers - 1, 0)
+    is_last = number > 0 or layer == config.n_decoder_layers - 1
     activation = next(name for name, ours in ACTIVATIONS.items() if ours is config.activation)
     is_pre, is_recurrent = config.norm is Norm.pre, config.decoder is Autoregression.ssru
     return {
@@ -137,7 +142,7 @@ def marian_options(config: ModelConfig, sizes: tuple[int, int], tied: Tied, vers
         "transformer-disable-position-embeddings": False,
         "transformer-ffn-activation": activation,
         "transformer-ffn-depth": 2,
-        "transformer-guided-alignment-layer": "last",
+        "transformer-guided-alignment-layer": "last" if is_last else str(layer + 1),
         "transformer-heads": config.n_heads,
         "transformer-no-affine": False,
         "transformer-no-bias": False,
