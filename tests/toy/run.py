@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,7 +19,7 @@ from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig, TrainConfig, TrainSettings
-from transformer_cli.data.cache import CorpusWriter, EncodedCorpus
+from transformer_cli.data.cache import Alignment, CorpusWriter, EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
@@ -63,6 +64,17 @@ def prepared(n_train: int = 60, n_dev: int = 6) -> Prepared:
     train, dev = sentences(n_train, seed=1), sentences(n_dev, seed=2)
     corpus: EncodedCorpus = encode_pairs(ParallelText(train, train), tokenizers(), max_length=20)
     return prepared_of(tokenizers(), corpus, ParallelText(dev, dev), f"copy {n_train} {n_dev}")
+
+
+def aligned(prepared: Prepared) -> Prepared:
+    """Pairs of which every second word is linked to itself, the first also to the second; short ones have no links."""
+    pairs = [
+        [(0, 0), (1, 0), *((i, i) for i in range(2, n - 1, 2))] if n > 3 else []
+        for n in prepared.train.target_lengths.tolist()
+    ]
+    links = np.array([link for pair in pairs for link in pair])
+    alignment = Alignment(links[:, 0], links[:, 1], np.cumsum([0, *map(len, pairs)]))
+    return replace(prepared, train=replace(prepared.train, alignment=alignment))
 
 
 def config(

@@ -23,7 +23,7 @@ import torch._dynamo  # the first optimizer imports it: better once than in ever
 import torch.distributed as dist
 from torch import Tensor
 
-from tests.toy.run import CPU, MODEL, config, metrics, model_file, packed, prepared
+from tests.toy.run import CPU, MODEL, aligned, config, metrics, model_file, packed, prepared
 from transformer_cli.config.train import InitConfig, LoraConfig, Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
@@ -136,11 +136,12 @@ def one_rank(folder: Path, settings: TrainConfig, trouble: Trouble) -> dict[str,
 
 
 def work(folder: Path, settings: TrainConfig, ranks: Ranks) -> None:
+    corpus = aligned(prepared()) if settings.train.guided_alignment else prepared()
     if ranks.is_first:
         folder.mkdir(parents=True, exist_ok=True)
-        train(settings, prepared(), MainProcess(folder, ranks), device=CPU)
+        train(settings, corpus, MainProcess(folder, ranks), device=CPU)
     else:
-        train(settings, prepared(), Worker(ranks), device=CPU)
+        train(settings, corpus, Worker(ranks), device=CPU)
 
 
 def together(
@@ -318,6 +319,10 @@ def shards(folder: Path) -> dict[str, Any]:
     clipped = config(max_tokens_per_microbatch=8, clip_norm=0.5)
     outcome["clipped"] = together(folder / "clipped", 1, clipped)
     outcome["sharded and clipped"] = together(folder / "sharded and clipped", 2, sharded)
+    guided = config(max_tokens_per_microbatch=8, guided_alignment=1.0)
+    outcome["guided"] = together(folder / "guided", 1, guided)
+    sharded = replace(guided, train=replace(guided.train, sharding=Sharding.full, activation_checkpointing=True))
+    outcome["sharded and guided"] = together(folder / "sharded and guided", 2, sharded)
     sharded = config(max_tokens_per_microbatch=8, sharding=Sharding.full)
     for name, before, n_before, after, n_after in (
         ("sharded to whole", sharded, 2, settings, 1),
@@ -367,6 +372,7 @@ def regularized(folder: Path) -> dict[str, Any]:
     for name, settings in (
         ("rdrop", config(max_tokens_per_microbatch=8, model=deep, rdrop=5.0, **words)),
         ("simcut", config(max_tokens_per_microbatch=8, simcut=3.0, token_cutoff=0.2)),
+        ("guided", config(max_tokens_per_microbatch=8, model=deep, guided_alignment=1.0)),
     ):
         for n_ranks in (1, 2):
             ended = together(folder / f"{name}{n_ranks}", n_ranks, settings, overlapping=n_ranks == 2)

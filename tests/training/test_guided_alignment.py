@@ -18,7 +18,7 @@ from transformer_cli.config.model import Autoregression
 from transformer_cli.config.train import Compile, InitConfig, Precision, TrainConfig
 from transformer_cli.data.alignments import WORD_ALIGNMENT
 from transformer_cli.data.batching import Batch, Run, micro_batches
-from transformer_cli.data.cache import Alignment, EncodedCorpus
+from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.models.file import read_model, unpack_model
@@ -32,17 +32,8 @@ from transformer_cli.training.trainer import Trainer, model_options
 NO_DROPOUT = replace(toy_run.MODEL, dropout=0.0)
 
 
-def aligned(corpus: EncodedCorpus) -> EncodedCorpus:
-    """Sentences that are copied, of which every second word is linked to itself, the first also to the second."""
-    pairs = [
-        [(0, 0), (1, 0), *((i, i) for i in range(2, n - 1, 2))] if n > 3 else [] for n in corpus.target_lengths.tolist()
-    ]
-    links = np.array([link for pair in pairs for link in pair])
-    return replace(corpus, alignment=Alignment(links[:, 0], links[:, 1], np.cumsum([0, *map(len, pairs)])))
-
-
 def corpus() -> Prepared:
-    return replace(prepared(), train=aligned(prepared().train))
+    return toy_run.aligned(prepared())
 
 
 def batches(n: int = 30, *, max_tokens: int = 60) -> list[Batch]:

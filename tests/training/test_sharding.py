@@ -71,6 +71,12 @@ def test_the_gradient_of_all_shards_together_is_clipped(outcome: dict[str, Any])
 
 
 @pytest.mark.slow
+def test_shards_are_taught_what_one_rank_is(outcome: dict[str, Any]) -> None:
+    assert outcome["sharded and guided"]["losses"] == pytest.approx(outcome["guided"]["losses"], rel=1e-5)
+    assert outcome["guided"]["losses"] != pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sharded to whole", "whole to sharded", "2 shards to 3"])
 def test_a_checkpoint_of_shards_is_as_any_other(outcome: dict[str, Any], name: str) -> None:
     first, second = outcome[name]["first"], outcome[name]["second"]
