@@ -20,6 +20,7 @@ NAMES = {
     "--clip-norm": "train.clip_norm",
     "--warmup-updates": "schedule.warmup_steps",
     "--label-smoothing": "train.label_smoothing",
+    "--load-alignments": "data.alignments",
     "--share-all-embeddings": "model.tie_embeddings",
     "--encoder-ffn-embed-dim": "model.d_ff",
     "--lenpen": "decode.length_penalty",

@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,10 @@ def text(n: int = 300, *, words: int = 60, seed: int = 1) -> tuple[EncodedCorpus
 
 
 def found(corpus: EncodedCorpus, scratch: Path) -> list[Links]:
-    parts = list(Aligner(corpus, ([EOS, TAG], [EOS]), scratch).links())
+    return as_sets(list(Aligner(corpus, ([EOS, TAG], [EOS]), scratch).links()))
+
+
+def as_sets(parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> list[Links]:
     sources, targets, n = (np.concatenate(column) for column in zip(*parts, strict=True))
     ends = np.cumsum(n)
     assert ends[-1] == len(sources) == len(targets)
@@ -78,6 +82,43 @@ def test_a_sample_of_the_text_aligns_all_of_it(tmp_path: Path, monkeypatch: pyte
     sample = one._sampled()
     assert n_cells[sample].sum() < 1.1 * 20_000 < n_cells.sum()
     assert f1(found(corpus, tmp_path), expected) > 0.95
+
+
+def test_a_pair_that_would_take_too_much_memory_has_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, expected = text(200)
+    monkeypatch.setattr(aligner, "_AT_A_TIME", 50)
+    monkeypatch.setattr(aligner, "_MOST", 120)
+    is_long = corpus.source_lengths.astype(np.int64) * corpus.target_lengths > 120
+    links = found(corpus, tmp_path)
+    assert 10 < is_long.sum() < 150
+    assert [not pair for pair in links] == is_long.tolist()
+    short = [(one, other) for one, other, skipped in zip(links, expected, is_long, strict=True) if not skipped]
+    assert f1([one for one, _ in short], [other for _, other in short]) > 0.9
+
+
+def test_a_space_by_itself_is_linked_as_the_token_behind_it(tmp_path: Path) -> None:
+    corpus, _ = text(200)
+    space = 5
+
+    def spaced(ids: np.ndarray, offsets: np.ndarray) -> list[list[int]]:
+        """A space before each second word that has an even number."""
+        sentences = [ids[a:b].tolist() for a, b in pairwise(offsets)]
+        return [[i for id in one for i in ([space, id] if id >= FIRST and id % 2 == 0 else [id])] for one in sentences]
+
+    sides = (corpus.source_ids, corpus.source_offsets), (corpus.target_ids, corpus.target_offsets)
+    sources, targets = (spaced(*side) for side in sides)
+    with_spaces = EncodedCorpus.of(sources, targets)
+    parts = Aligner(with_spaces, ([EOS, TAG], [EOS]), tmp_path, spaces=([space], [space])).links()
+    linked = as_sets(list(parts))
+    plain = found(corpus, tmp_path)
+    for source, target, links, expected in zip(sources, targets, linked, plain, strict=True):
+        words = [[i for i, id in enumerate(side) if id != space] for side in (source, target)]
+        before = [
+            {at: [at - 1, at] if side[at - 1] == space else [at] for at in of}
+            for side, of in zip((source, target), words, strict=True)
+        ]
+        whole = {(s, t) for i, j in expected for s in before[0][words[0][i]] for t in before[1][words[1][j]]}
+        assert len(links ^ whole) <= 0.1 * len(whole) + 4  # distances from the diagonal are others
 
 
 def test_digamma_is_the_derivative_of_the_logarithm_of_gamma() -> None:

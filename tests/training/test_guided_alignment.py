@@ -16,18 +16,22 @@ from tests.toy import run as toy_run
 from tests.toy.run import CPU, assert_resumes, metrics, prepared, run, tokenizers
 from transformer_cli.config.model import Autoregression
 from transformer_cli.config.train import Compile, InitConfig, Precision, TrainConfig
-from transformer_cli.data.alignments import WORD_ALIGNMENT
+from transformer_cli.data.alignments import WORD_ALIGNMENT, aligner_of
 from transformer_cli.data.batching import Batch, Run, micro_batches
-from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.cache import Alignment, EncodedCorpus
+from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
-from transformer_cli.models.file import read_model, unpack_model
+from transformer_cli.inference.force_decode import force_decode
+from transformer_cli.models.file import ModelFile, read_model, unpack_model
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
 from transformer_cli.training.forward import inputs
 from transformer_cli.training.guided_alignment import ReferenceAlignment, taught_attention
 from transformer_cli.training.trainer import Trainer, model_options
+from transformer_cli.training.validation import encode_pairs
 
 NO_DROPOUT = replace(toy_run.MODEL, dropout=0.0)
 
@@ -270,3 +274,45 @@ def test_other_links_are_other_data_to_a_run_that_goes_on(tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"other data: word alignment had SHA-256 aaaaaaaaaaaa, and now bbbbbbbbbbbb"):
         run(tmp_path, config(max_steps=4), corpus=of("b" * 64))
     run(tmp_path, config(max_steps=4), corpus=of("a" * 64))
+
+
+# ---- Alignments
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("decoder", Autoregression)
+def test_a_guided_model_aligns_a_reversed_text_and_another_one_does_not(
+    decoder: Autoregression, tmp_path: Path
+) -> None:
+    """The links that it is taught are those that the aligner finds, and it is scored against the true ones."""
+    lines, dev = toy_run.sentences(400, seed=3), toy_run.sentences(100, seed=4)
+    text = ParallelText(lines, [line[::-1] for line in lines])
+    train = encode_pairs(text, tokenizers(), max_length=20)
+    links = list(aligner_of(train, tokenizers(), tmp_path).links())
+    sources, targets, n = (np.concatenate(column) for column in zip(*links, strict=True))
+    alignment = Alignment(sources, targets, np.concatenate(([0], np.cumsum(n))))
+    of_text = toy_run.prepared_of(tokenizers(), replace(train, alignment=alignment), ParallelText(dev[:5], dev[:5]))
+    model = replace(NO_DROPOUT, decoder=decoder, d_model=32, d_ff=64, n_decoder_layers=2)
+    settings = {"model": model, "tokens_per_update": 600, "max_tokens_per_microbatch": 600, "max_steps": 400}
+    scores = []
+    for weight in (0.0, 1.0):
+        often = {"log_every": 400, "eval_every": 400, "save_every": 400}
+        result = run(tmp_path / str(weight), config(weight, **settings, **often), corpus=of_text)
+        scores.append(f1_of(read_model(result.model_path), dev))
+    assert scores[1] >= 0.95
+    assert scores[0] < scores[1] - 0.1
+
+
+def f1_of(file: ModelFile, lines: Sequence[str]) -> float:
+    """The F1 of the links of lines and their reverse; word i of n is translated by word n - 1 - i."""
+    ids = [tokenizers().source.encode(some) for some in (list(lines), [line[::-1] for line in lines])]
+    pairs = list(zip(*ids, strict=True))
+    forced = force_decode(file.build(CPU), pairs, tokenizers(), device=CPU, batch_tokens=1000, with_attention=True)
+    n_right = n_words = 0
+    for (source, target), scores in zip(pairs, forced, strict=True):
+        assert scores.attention_TS is not None
+        words = word_numbers(source, tokenizers().source), word_numbers(target, tokenizers().target)
+        found = align_words(scores.attention_TS, *words)
+        n_right += sum(i == len(found) - 1 - j for j, i in enumerate(found))
+        n_words += len(found)
+    return n_right / n_words  # each word has one link, found and true: precision and recall are the same

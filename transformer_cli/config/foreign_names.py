@@ -39,6 +39,8 @@ _TABLE = (
     Ours("max_grad_norm clip_grad_norm gradient_clip_val gradient_clipping_threshold", ("train.clip_norm",)),
     Ours("clip_gradients clip_grad clip", ("train.clip_norm",)),
     Ours("label_smoothing_factor smoothing", ("train.label_smoothing",)),
+    Ours("guided_alignment_weight lambda_align", ("train.guided_alignment",)),
+    Ours("load_alignments train_align", ("data.alignments",)),
     # Batches and lengths of training.
     Ours(
         "batch_size per_device_train_batch_size train_batch_size mini_batch max_sentences",

@@ -19,13 +19,14 @@ from transformer_cli.data.cleaning.base import Mask
 from transformer_cli.data.cleaning.lexicon import Ints
 
 _ITERATIONS = 5  # all constants up to _ALPHA are those of fast_align
-_TENSION, _LEAST, _MOST = 4.0, 0.1, 14.0  # λ of the prior e^(-λ · distance from the diagonal), and its range
+_TENSION, _LOW, _HIGH = 4.0, 0.1, 14.0  # λ of the prior e^(-λ · distance from the diagonal), and its range
 _HALVINGS = 20  # of that range
 _NULL = 0.08  # probability that a word is the translation of none
 _ALPHA = 0.01  # of the Dirichlet prior of translation probabilities
 _UNSEEN = 1e-7  # probability of a translation that the sample does not have
 _SAMPLE = 40_000_000  # cells, of which there are as many as source tokens times target tokens of each pair
 _AT_A_TIME = 1 << 19  # cells
+_MOST = 1 << 22  # cells of a pair: a longer one, of 2,048 tokens on both sides, is not aligned
 _FOR_TENSION = 1 << 16  # cells, at least, that the tension is estimated on
 _BESIDE = [(t, s) for t in (-1, 0, 1) for s in (-1, 0, 1) if t or s]
 
@@ -50,7 +51,7 @@ class Cells:
     open: Mask
 
     @classmethod
-    def of(cls, pairs: EncodedCorpus, not_words: tuple[Array, Array]) -> "Cells":
+    def of(cls, pairs: EncodedCorpus, not_words: Sequence[Array]) -> "Cells":
         """`not_words` are the ids of each side that are no words."""
         n_source, n_target = pairs.source_lengths.astype(np.int64), pairs.target_lengths.astype(np.int64)
         per_pair = n_source * n_target
@@ -124,7 +125,7 @@ class _Model:
 
         The tension becomes that of which links are as far from the diagonal as was counted, of `some` cells.
         """
-        wanted, low, high = self.distance / max(self.counts.sum(), _ALPHA), _LEAST, _MOST
+        wanted, low, high = self.distance / max(self.counts.sum(), _ALPHA), _LOW, _HIGH
         n = max(1, len(np.unique(explained[some.open])))
         for _ in range(_HALVINGS):
             self.tension = (low + high) / 2
@@ -138,11 +139,22 @@ class _Model:
 
 
 class Aligner:
-    """Links tokens of the pairs of a text. `scratch` is a folder for what is as large as the sample."""
+    """Links tokens of the pairs of a text. `scratch` is a folder for what is as large as the sample.
 
-    def __init__(self, text: EncodedCorpus, not_words: tuple[Sequence[int], Sequence[int]], scratch: Path) -> None:
-        self._text = text
-        self._not_words = (np.array(sorted(not_words[0])), np.array(sorted(not_words[1])))
+    `not_words` are the ids of each side that are not linked. `spaces` are those of spaces by themselves: one is linked
+    as the token behind it.
+    """
+
+    def __init__(
+        self,
+        text: EncodedCorpus,
+        not_words: tuple[Sequence[int], Sequence[int]],
+        scratch: Path,
+        *,
+        spaces: tuple[Sequence[int], Sequence[int]] = ((), ()),
+    ) -> None:
+        self._text, self._spaces = text, spaces
+        self._not_words = tuple(np.array(sorted({*ids, *own})) for ids, own in zip(not_words, spaces, strict=True))
         sample = self._sampled()
         self._keys: Ints = np.empty(0, np.int64)
         for pairs in self._some(sample):
@@ -158,6 +170,7 @@ class Aligner:
     def _sampled(self) -> Ints:
         """The pairs that the models are estimated on: all, or of equal distance as many as _SAMPLE allows."""
         whole = np.arange(len(self._text))
+        whole = whole[self._sizes(whole) <= _MOST]
         return whole[:: max(1, -(-self._n_cells(whole) // _SAMPLE))]
 
     def _n_cells(self, pairs: Ints) -> int:
@@ -169,7 +182,9 @@ class Aligner:
 
     def _some(self, pairs: Ints) -> Iterator[Ints]:
         """`pairs`, as many at a time as have _AT_A_TIME cells, or a single one."""
-        part = np.cumsum(self._sizes(pairs)) // _AT_A_TIME
+        sizes = self._sizes(pairs)
+        n_long_before = np.cumsum(sizes > _MOST) - (sizes > _MOST)
+        part = np.cumsum(sizes) // _AT_A_TIME + n_long_before
         bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(pairs)]
         return (pairs[start:end] for start, end in pairwise(bounds))
 
@@ -204,12 +219,27 @@ class Aligner:
     def links(self) -> Iterator[tuple[Array, Array, Array]]:
         """The links of all pairs, some pairs at a time: source and target positions, and the number of each pair."""
         for pairs in self._some(np.arange(len(self._text))):
+            if self._n_cells(pairs[:1]) > _MOST:  # which stands alone
+                yield np.empty(0, np.int64), np.empty(0, np.int64), np.zeros(1, np.int64)
+                continue
             cells = self._cells(pairs)
             index = self._indices(cells)
             forward = self._best(self._forward, cells, index, cells.target_place, cells.target_ids)
             backward = self._best(self._backward, cells, index, cells.source_place, cells.source_ids)
-            linked = np.flatnonzero(symmetrised(forward, backward, cells))
+            linked = np.flatnonzero(self._with_spaces(symmetrised(forward, backward, cells), cells))
             yield cells.source[linked], cells.target[linked], np.bincount(cells.pair[linked], minlength=len(pairs))
+
+    def _with_spaces(self, linked: Mask, cells: Cells) -> Mask:
+        """The links of spaces by themselves added, on the target side first."""
+        sources, targets = self._spaces
+        for ids, places, spaces, step in (
+            (cells.target_ids, cells.target_place, targets, (1, 0)),
+            (cells.source_ids, cells.source_place, sources, (0, 1)),
+        ):
+            alone = np.flatnonzero(np.isin(ids, list(spaces))[places])
+            behind = cells.near(alone, *step)
+            linked[alone] = (behind >= 0) & linked[behind]
+        return linked
 
     def _best(self, model: _Model, cells: Cells, index: Ints, explained: Ints, ids: Ints) -> Mask:
         """The likeliest cell of each explained word, unless it is likelier to be the translation of none."""

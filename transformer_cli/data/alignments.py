@@ -20,6 +20,7 @@ from transformer_cli.data.hashes import Hashes
 from transformer_cli.data.lines import open_text
 from transformer_cli.data.pharaoh import links_of_file
 from transformer_cli.data.prepare import Prepared
+from transformer_cli.data.sentencepiece_model import SPACE
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DataError
@@ -44,7 +45,7 @@ def with_alignment(prepared: Prepared, config: DataConfig) -> Prepared:
     def build(empty: Path) -> None:
         with TemporaryDirectory(dir=empty) as scratch:
             if file is None:
-                links = Aligner(prepared.train, not_words(prepared.tokenizers), Path(scratch)).links()
+                links = aligner_of(prepared.train, prepared.tokenizers, Path(scratch)).links()
             else:
                 links = links_of_file(file, prepared.train, prepared.tokenizers, config, Path(scratch))
             _write(empty, prepared.train, links, "data.train" if file is None else f"data.alignments={file}")
@@ -55,10 +56,12 @@ def with_alignment(prepared: Prepared, config: DataConfig) -> Prepared:
     return replace(prepared, train=train, inputs={**prepared.inputs, WORD_ALIGNMENT: digest})
 
 
-def not_words(tokenizers: Tokenizers) -> tuple[list[int], list[int]]:
-    """The ids of each side that are no words of the text: BOS, EOS and tags."""
-    source, target = tokenizers.source, tokenizers.target
-    return [source.bos_id, source.eos_id, *source.tag_ids], [target.bos_id, target.eos_id, *target.tag_ids]
+def aligner_of(corpus: EncodedCorpus, tokenizers: Tokenizers, scratch: Path) -> Aligner:
+    """The aligner of a prepared text: BOS, EOS and tags have no links."""
+    sides = tokenizers.source, tokenizers.target
+    source, target = ([one.bos_id, one.eos_id, *one.tag_ids] for one in sides)
+    spaces = [[i for i, piece in enumerate(one.pieces(range(len(one)))) if piece == SPACE] for one in sides]
+    return Aligner(corpus, (source, target), scratch, spaces=(spaces[0], spaces[1]))
 
 
 def _write(folder: Path, corpus: EncodedCorpus, links: Iterator[tuple[Array, Array, Array]], what: str) -> None:
