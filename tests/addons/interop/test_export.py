@@ -4,6 +4,7 @@ Shapes: B batch, S source, T target, V vocabulary.
 """
 
 import unicodedata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,25 @@ def test_ctranslate2_gives_our_probabilities(changes: dict[str, Any], tmp_path: 
     for row, found, log_p_TV in zip(targets, scored, log_p_BTV, strict=True):
         wanted = [log_p_TV[t, token].item() for t, token in enumerate([*row, target.eos_id])]
         assert found.log_probs == pytest.approx(wanted, abs=1e-4)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_ctranslate2_has_the_attention_of_the_head_that_was_taught_the_alignment(layer: int, tmp_path: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    model = replace(model_file(n_decoder_layers=3), alignment_head=(layer, 0))
+    to_ctranslate2.write(model, tmp_path)
+    source, target = model.tokenizers.source, model.tokenizers.target
+    ids = source.encode(["the cat sat down"])[0]
+    translator = ctranslate2.Translator(str(tmp_path), intra_threads=1)
+    options = {"beam_size": 1, "max_decoding_length": 5, "return_attention": True}
+    (result,) = translator.translate_batch([source.pieces(ids)], **options)
+    numbers = {piece: i for i, piece in enumerate(target.pieces(range(len(target))))}
+    written = [numbers[piece] for piece in result.hypotheses[0]]
+    target_in = [target.bos_id, *written[:-1]]
+    with torch.inference_mode():
+        expected_BTS = model.build(CPU).alignment(torch.tensor([[*ids, source.eos_id]]), torch.tensor([target_in]))
+    found_TS = torch.tensor(result.attention[0])
+    torch.testing.assert_close(found_TS, expected_BTS[0, :, : found_TS.size(1)], rtol=1e-3, atol=1e-4)
 
 
 TEXTS = [

@@ -795,3 +795,10 @@ def test_options_are_called_as_on_marians_command_line() -> None:
     names = list(marian_options(ModelConfig(), (10, 10), Tied(True, True), "v1"))
     assert names == sorted(names)
     assert all(re.fullmatch("[a-z][a-z0-9]*(-[a-z0-9]+)*", name) for name in names)
+
+
+@pytest.mark.parametrize(("head", "layer"), [(None, "last"), ((5, 0), "last"), ((4, 0), "5"), ((4, 1), "last")])
+def test_the_layer_whose_first_head_was_taught_the_alignment_is_named(head: tuple[int, int] | None, layer: str) -> None:
+    """Marian counts layers from 1, and reads the first head of one."""
+    options = marian_options(ModelConfig(), (10, 10), Tied(True, True), "v1", head)
+    assert options["transformer-guided-alignment-layer"] == layer
