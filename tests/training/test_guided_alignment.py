@@ -12,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.data.test_prepare import config as data
 from tests.toy import run as toy_run
 from tests.toy.run import CPU, assert_resumes, metrics, prepared, run, tokenizers
+from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Autoregression
-from transformer_cli.config.train import Compile, InitConfig, Precision, TrainConfig
+from transformer_cli.config.train import Compile, InitConfig, Precision, TrainConfig, TrainSettings
 from transformer_cli.data.alignments import WORD_ALIGNMENT, aligner_of
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.data.cache import Alignment, EncodedCorpus
@@ -30,8 +32,13 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
 from transformer_cli.training.forward import inputs
 from transformer_cli.training.guided_alignment import ReferenceAlignment, taught_attention
+from transformer_cli.training.ranks import Ranks
+from transformer_cli.training.run import Start, _prepared
+from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.trainer import Trainer, model_options
 from transformer_cli.training.validation import encode_pairs
+
+__all__ = ["data"]  # a fixture
 
 NO_DROPOUT = replace(toy_run.MODEL, dropout=0.0)
 
@@ -316,3 +323,12 @@ def f1_of(file: ModelFile, lines: Sequence[str]) -> float:
         n_right += sum(i == len(found) - 1 - j for j, i in enumerate(found))
         n_words += len(found)
     return n_right / n_words  # each word has one link, found and true: precision and recall are the same
+
+
+def test_a_run_aligns_its_text_only_if_a_head_is_taught(data: DataConfig) -> None:
+    for weight in (0.0, 0.5):
+        settings = TrainConfig(data=data, train=TrainSettings(guided_alignment=weight))
+        start = Start(settings, CPU, None, [])
+        found = _prepared(start, settings, Ranks(StopRequest()), owns_process=False)
+        assert (found.train.alignment is not None) == (WORD_ALIGNMENT in found.inputs) == bool(weight)
+        assert bool(list(Path(data.cache).glob("*/aligned-*"))) == bool(weight)
