@@ -81,7 +81,7 @@ class TaughtAttention:
 
     def record(self, q_THE: Tensor, k_SHE: Tensor) -> None:
         q_T1E, k_S1E = (x_LHE.narrow(-2, self.head, 1) for x_LHE in (q_THE, k_SHE))
-        self.recorded = [(q_T1E, k_S1E)]  # of the last pass: activation checkpointing makes two
+        self.recorded = [(q_T1E, k_S1E)]
 
     def loss(self, batch: Batch, device: torch.device, *, n_passes: int = 1) -> Tensor:
         """The sum over the target tokens that have a link; of several passes in one, their mean."""
