@@ -1,6 +1,7 @@
 """Guided alignment: its loss against a computation by hand, and what it is to updates, files and other settings."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.inference.force_decode import force_decode
+from transformer_cli.models.facts import as_text, model_facts
 from transformer_cli.models.file import ModelFile, read_model, unpack_model
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.models.transformer import Transformer
@@ -203,12 +205,15 @@ def test_the_model_file_names_the_taught_head_and_its_alignment_is_that_of_the_h
     result = run(tmp_path / "guided", config(max_steps=2), corpus=corpus())
     guided = read_model(result.model_path)
     assert guided.alignment_head == (0, 0)
+    taught = "was taught to head 1 of decoder layer 1"
+    assert re.search(rf"^word alignment  +{taught}$", as_text(model_facts(result.model_path)), re.MULTILINE)
     model = guided.build(CPU)
     ids = torch.tensor([[5, 6, 7]])
     (cross_BHTS,) = model.attention_weights(ids, ids, only="cross")["cross"]
     assert torch.equal(model.alignment(ids, ids), cross_BHTS[:, 0])
     plain = read_model(run(tmp_path / "plain", config(0.0, max_steps=2)).model_path)
     assert plain.alignment_head is None
+    assert "alignment_head" not in model_facts(tmp_path / "plain/model.safetensors")
     assert torch.equal(
         plain.build(CPU).alignment(ids, ids), plain.build(CPU).attention_weights(ids, ids)["cross"][0].mean(1)
     )

@@ -70,6 +70,9 @@ def model_facts(path: Path) -> dict[str, Any]:
             "dtypes": sorted({dtype for name, dtype in header.dtypes.items() if not name.startswith("tokenizer.")}),
             "bytes": header.n_bytes,
         }
+        if metadata.get("alignment_head") is not None:
+            layer, head = metadata["alignment_head"]
+            facts["alignment_head"] = [int(layer), int(head)]
     except MALFORMED as error:
         raise unreadable(path, error) from error
     for name in CARDS.names():
@@ -130,6 +133,9 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
     rows.append(("parameters", counted(facts.get("parameters"))))
     if (own := facts.get("length_penalty")) is not None:
         rows.append(("length penalty", f"{own:g}, its own: chosen on the dev set"))
+    if (taught := facts.get("alignment_head")) is not None:
+        layer, head = (int(number) + 1 for number in taught)
+        rows.append(("word alignment", f"was taught to head {head} of decoder layer {layer}"))
     updates = counted(facts["step"]) + (
         f", the mean of {'; '.join(facts['averaged'])}" if facts.get("averaged") else ""
     )
