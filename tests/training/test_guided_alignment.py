@@ -90,13 +90,13 @@ def test_packed_pairs_have_the_loss_of_padded_ones(kernel: PackedKernel, decoder
     assert isinstance(model, Transformer)
     assert model.alignment_head == ((1, 0) if decoder is Autoregression.self_attention else (2, 0))
     total, expected = 0.0, 0.0
-    for batch in batches():
+    for batch in batches(10):
         with taught_attention(model) as taught:
             model.logits(inputs(batch, CPU, kernel))
         total += taught.loss(batch, CPU).item()
     train = corpus().train
     assert train.alignment is not None
-    for i in range(30):
+    for i in range(10):
         source, target = (ids[at[i] : at[i + 1]].tolist() for ids, at in sides(train))
         padding, bos_id = [tokenizers().source.pad_id] * 2, tokenizers().target.bos_id
         target_in_BT = torch.tensor([[bos_id, *target[:-1]]])
@@ -194,8 +194,8 @@ def test_halves_of_a_batch_have_its_links() -> None:
 
 
 def test_a_resumed_run_is_that_of_one_that_was_never_stopped(tmp_path: Path) -> None:
-    settings = config(model=toy_run.MODEL, log_every=3)
-    assert_resumes(tmp_path, settings, stopped_before=6, corpus=corpus())
+    settings = config(model=toy_run.MODEL, log_every=3, max_steps=6, eval_every=6)
+    assert_resumes(tmp_path, settings, stopped_before=5, corpus=corpus())
     logged = [entry for entry in metrics(tmp_path / "whole") if entry["kind"] == "train"]
     assert all(entry["alignment_loss"] > 0 for entry in logged)
     assert not any("alignment_loss" in entry for entry in metrics(tmp_path / "whole") if entry["kind"] != "train")
