@@ -183,7 +183,7 @@ class Aligner:
     def _some(self, pairs: Ints) -> Iterator[Ints]:
         """`pairs`, as many at a time as have _AT_A_TIME cells, or a single one."""
         sizes = self._sizes(pairs)
-        n_long_before = np.cumsum(sizes > _MOST) - (sizes > _MOST)
+        n_long_before: Ints = np.cumsum(sizes > _MOST) - (sizes > _MOST)
         part = np.cumsum(sizes) // _AT_A_TIME + n_long_before
         bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(pairs)]
         return (pairs[start:end] for start, end in pairwise(bounds))
