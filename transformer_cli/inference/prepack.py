@@ -67,6 +67,7 @@ class PrepackedLinear(nn.Module):
         self.activation = "none"  # or "relu", as oneDNN names it
 
     def forward(self, x_LK: Tensor) -> Tensor:
+        y_LN: Tensor
         if self.is_small:
             if self.bias_N is None:
                 y_LN = x_LK @ self.weight

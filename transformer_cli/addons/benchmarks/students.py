@@ -12,7 +12,7 @@ import torch
 
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured
-from transformer_cli.addons.benchmarks.students_picture import check_picture, draw
+from transformer_cli.addons.benchmarks.students_picture import StudentPoint, check_picture, draw_students
 from transformer_cli.addons.benchmarks.timing import Spread
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.shared import TORCH, engine_names
@@ -26,7 +26,7 @@ from transformer_cli.evaluation.tokenization import tokenization
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import ModelFile
 
-N_ALONE = 50  # lines that are also translated one at a time
+LINES_ALONE = 50  # lines that are also translated one at a time
 _COLUMNS = (
     *("model", "engine", "search", "threads", "MB", "loaded in", "source tokens/s", "one: p50, p99 ms"),
     *("BLEU", "chrF", "Pareto"),
@@ -60,6 +60,12 @@ class Contender:
     is_best: bool = False  # no other with as many threads is as fast and better
 
     @property
+    def point(self) -> StudentPoint:
+        """Its place in the picture."""
+        assert self.bleu is not None
+        return StudentPoint(self.model, f"{self.engine}, {self.search}", self.speed.median, self.bleu, self.is_best)
+
+    @property
     def speed(self) -> Spread:
         return Spread.of([self.n_tokens / one for one in self.seconds])
 
@@ -74,6 +80,9 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
         raise DataError(f"{config.reference}: has {len(references):,} lines, {config.source} {len(lines):,}")
     if config.picture is not None:
         check_picture(Path(config.picture))
+    greedy = replace(config.decode, search="greedy", beam_size=1, n_best=1)
+    for checkpoint in config.checkpoints:  # one that is not there is refused before anything is measured
+        open_models(checkpoint, runs=config.runs, decode=greedy)
     found = Measured("students", _COLUMNS)
     contenders: list[Contender] = []
     for threads in thread_counts(device):
@@ -83,17 +92,20 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
             contenders += opened
     for one in contenders:
         _score(one, config, references)
-    _mark_best(contenders)
+    mark_best(contenders)
     for one in contenders:
         add_row(found, one)
+    n_alone = min(len(lines), LINES_ALONE)
     found.notes.append(
-        f"{len(lines):,} lines of {config.source}, one at a time the first {min(len(lines), N_ALONE)}. Source tokens"
-        " are those of each model's own vocabulary, EOS counted. Rounds:"
-        f" {config.rounds}, in turn; the median, in brackets the quartiles. MB are of the files that the engine reads."
-        " Pareto: no other is as fast and has more BLEU."
+        f"{len(lines):,} lines of {config.source}, the first {n_alone} also one at a time. Source tokens are those of"
+        " each model's own vocabulary, EOS counted. MB are of the files that the engine reads. Rounds:"
+        f" {config.rounds}, in turn; the median, in brackets the quartiles. Pareto: no other is as fast and has more"
+        " BLEU."
     )
     if config.picture is not None:
-        draw(contenders, Path(config.picture))
+        draw_students(
+            [one.point for one in contenders if one.threads == 1 and one.bleu is not None], Path(config.picture)
+        )
         found.notes.append(f"Picture: {config.picture}")
     return found
 
@@ -187,7 +199,7 @@ def _measure(contenders: Sequence[Contender], lines: Sequence[str], rounds: int)
         for one in contenders:
             one.seconds.append(_seconds(one.translator, lines))
             if one.threads == 1:
-                one.alone += [_seconds(one.translator, [line]) for line in lines[:N_ALONE]]
+                one.alone += [_seconds(one.translator, [line]) for line in lines[:LINES_ALONE]]
 
 
 def _texts(translator: Translator, lines: Sequence[str]) -> list[str]:
@@ -210,7 +222,7 @@ def _score(one: Contender, config: BenchConfig, references: Sequence[str] | None
     one.chrf = chrf(one.texts, [references]).value
 
 
-def _mark_best(contenders: Sequence[Contender]) -> None:
+def mark_best(contenders: Sequence[Contender]) -> None:
     """Mark those of the Pareto front, of each number of threads."""
     for one in contenders:
         if one.bleu is None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformer_cli.addons.students.keys import SIZES, DistillConfig
+from transformer_cli.addons.students.keys import STUDENTS, DistillConfig
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.overrides import parse_override
 from transformer_cli.config.tags import languages_of
@@ -24,10 +24,10 @@ def with_recipe(overrides: Sequence[str], flags: Mapping[str, Any]) -> list[str]
     chosen = [] if "recipe" in given or "experiment" in given else ["recipe=student"]
     size = flags.get("size", given.get("size"))
     if size is not None:
-        check_choice("size", str(size), list(SIZES))
+        check_choice("size", str(size), list(STUDENTS))
         if "model" in given:
             raise ConfigError(f"--size {size}: and model={given['model']} are two models. Leave one of them out")
-        chosen.append(f"model={SIZES[size]}")
+        chosen.append(f"model={STUDENTS[size]}")
     corpus = [] if "data" in given else ["data=files"]
     languages = [f"data.{side}={UNKNOWN}" for side in _SIDES if f"data.{side}" not in given]
     return [*chosen, *corpus, *languages, *overrides]

@@ -8,7 +8,7 @@ from transformer_cli.config.fields import CHECKPOINT, OVERWRITE, PLUGINS, RUNS, 
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
-SIZES = {"tiny": "student_tiny", "small": "student_small", "deep": "deep_shallow"}  # --size → the file of model
+STUDENTS = {"tiny": "student_tiny", "small": "student_small", "deep": "deep_shallow"}  # --size → the file of model
 RUN = "run"  # the training in the folder of a student
 
 
@@ -56,7 +56,7 @@ class DistillConfig(TrainConfig):
     size: str | None = key(
         None,
         "Size of the student: tiny or small, for Firefox's engine, or deep, a deep encoder and one decoder layer.",
-        choices=tuple(SIZES),
+        choices=tuple(STUDENTS),
         flag="--size",
     )
     beam: int = key(4, "Beam of the teacher.", low=1, high=64, flag="--beam")

@@ -15,7 +15,7 @@ from transformer_cli.addons.interop.run_export import run as run_export
 from transformer_cli.addons.students.distillation import languages_of_student
 from transformer_cli.addons.students.keys import RUN, DistillConfig
 from transformer_cli.addons.students.run_shortlist import run as run_shortlist
-from transformer_cli.addons.synthesis.run_augment import augmented, counted
+from transformer_cli.addons.synthesis.run_augment import augmented, count_line
 from transformer_cli.addons.synthesis.work import files_of, report_of
 from transformer_cli.commands.train.run import train_and_report
 from transformer_cli.config.compose import load_config
@@ -50,11 +50,11 @@ def run(config: DistillConfig) -> None:
     training = training_of(config, folder, languages, text)
     Start.of(training)  # refuses a misspelt name before the text is translated
     make_text(config, folder, languages)
-    train(training)
+    train_student(training)
     model = folder / str(training.name) / MODEL_FILE
     write_shortlist(text, model)
     is_recurrent = config.model.decoder is Autoregression.ssru
-    export("firefox" if is_recurrent else "ctranslate2", folder, model)
+    export_student("firefox" if is_recurrent else "ctranslate2", folder, model)
 
 
 def step(command: str, settings: Mapping[str, Any], run_command: Callable[[Any], _Result]) -> _Result:
@@ -84,7 +84,7 @@ def make_text(config: DistillConfig, folder: Path, languages: Pair) -> None:
         raise ConfigError(
             f"--output {config.output}: holds the student of another teacher, text or beam. Choose another --output"
         ) from error
-    LOGGER.info("%s", counted(made))
+    LOGGER.info("%s", count_line(made))
 
 
 def training_of(config: DistillConfig, folder: Path, languages: Pair, text: tuple[Path, Path]) -> TrainConfig:
@@ -95,7 +95,7 @@ def training_of(config: DistillConfig, folder: Path, languages: Pair, text: tupl
     return TrainConfig(**keys | {"data": data, "runs": str(folder), "name": config.name or RUN})
 
 
-def train(config: TrainConfig) -> None:
+def train_student(config: TrainConfig) -> None:
     """Train the student, or go on. Raises TfmError."""
     LOGGER.info("training the student: %s/%s", config.runs, config.name)
     try:
@@ -131,7 +131,7 @@ def write_shortlist(text: tuple[Path, Path], path: Path) -> None:
         step("shortlist", settings, run_shortlist)
 
 
-def export(program: str, folder: Path, model: Path) -> None:
+def export_student(program: str, folder: Path, model: Path) -> None:
     """The student for the program that runs it fastest, unless that export is there or the program is not."""
     output, package = folder / program, EXPORTERS[program].packages[0]
     if exported_from(output) == sha256_of(model):

@@ -72,7 +72,7 @@ def run(config: AugmentConfig) -> None:
 
 def augment_and_report(config: AugmentConfig) -> Augmented:
     result = augmented(config)
-    print("\n".join([counted(result), *_next(result, config)]), flush=True)
+    print("\n".join([count_line(result), *_next(result, config)]), flush=True)
     return result
 
 
@@ -341,7 +341,7 @@ def _dropped(report: CorpusReport) -> str:
     return ", ".join(f"{n:,} {reason}" for reason, n in sorted(report.dropped.items(), key=lambda one: -one[1]))
 
 
-def counted(result: Augmented) -> str:
+def count_line(result: Augmented) -> str:
     """The counts of a corpus, in a line."""
     report = result.report
     dropped = _dropped(report)

@@ -1,0 +1,80 @@
+"""`tfm bench students`: each model by the engines that run it, with the scores of its translations, and the front."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.contract import refused, run
+from tests.support.each import each
+from tests.toy.run import model_file, packed, sentences
+from transformer_cli.addons.benchmarks.students import Contender, mark_best
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, seed in (("a", 3), ("b", 4)):
+        (tmp_path / f"{name}.safetensors").write_bytes(packed(model_file(seed=seed)))
+    for name, seed in (("text", 1), ("reference", 2)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in sentences(5, seed=seed)))
+    return tmp_path
+
+
+TEXT = ["source=text", "reference=reference", "rounds=1", "--device", "cpu", "decode.max_extra_length=3"]
+
+
+def test_the_scores_are_those_of_evaluate(folder: Path) -> None:
+    models = ["--checkpoint", "a.safetensors", "--checkpoint", "b.safetensors"]
+    pytest.importorskip("matplotlib")
+    ran = run(["bench", "students", *models, *TEXT, "--json", "picture=p.svg"], folder)
+    assert ran.code == 0, ran.err.decode()
+    figures = json.loads(ran.out)["figures"]
+    assert {name.split(",")[0] for name in figures} == {"a.safetensors", "b.safetensors"}
+    assert (folder / "p.svg").read_bytes().startswith(b"<?xml")
+    given = ["--source", "text", "--reference", "reference", "--device", "cpu", "decode.max_extra_length=3", "--json"]
+    for engine, more in (("torch", []), ("ctranslate2", ["--engine", "ctranslate2"])):
+        found = figures.get(f"a.safetensors, {engine}, beam 4, 1 threads")
+        if found is None:
+            continue
+        scores = json.loads(run(["evaluate", "--checkpoint", "a.safetensors", *given, *more], folder).out)["scores"]
+        by_name = {score["name"]: score["score"] for score in scores}
+        assert found["bleu"] == pytest.approx(by_name["BLEU"], abs=0.01)
+        assert found["chrf"] == pytest.approx(by_name["chrF2"], abs=0.01)
+        assert found["tokens_per_s"] > 0
+        assert found["one_p50_ms"] <= found["one_p99_ms"]
+
+
+@each(
+    "speeds, scores, best",
+    [
+        ([100, 10], [30, 40], [True, True]),
+        ([100, 10], [40, 30], [True, False]),
+        ([100, 100], [40, 30], [True, False]),
+        ([100, 100], [40, 40], [True, True]),
+        ([100, 50, 10], [30, 29, 40], [True, False, True]),
+    ],
+)
+def test_the_front_has_what_no_other_beats(speeds: list[float], scores: list[float], best: list[bool]) -> None:
+    contenders = [
+        Contender("m", "fr", "torch", "greedy", 1, None, 1.0, 1.0, n_tokens=1, seconds=[1 / speed], bleu=score)  # type: ignore[arg-type]
+        for speed, score in zip(speeds, scores, strict=True)
+    ]
+    mark_best(contenders)
+    assert [one.is_best for one in contenders] == best
+
+
+@each(
+    "arguments, message",
+    [
+        ([], "source: not given"),
+        (["source=text", "picture=p.txt"], "picture=p.txt: no picture by its name"),
+        (["source=text", "--checkpoint", "none"], "none: no such file"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder: Path, arguments: list[str], message: str) -> None:
+    code = 4 if "none" in arguments else 2
+    refused(["bench", "students", "--checkpoint", "a.safetensors", *arguments], folder, code=code, says=[message])
+
+
+def test_a_picture_is_of_students_alone(folder: Path) -> None:
+    refused(["bench", "machine", "picture=p.png"], folder, code=2, says=["picture=p.png: is of `tfm bench students`"])
