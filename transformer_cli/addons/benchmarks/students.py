@@ -61,7 +61,7 @@ class Contender:
 
     @property
     def point(self) -> StudentPoint:
-        """Its place in the picture."""
+        """The place of the row in the picture."""
         assert self.bleu is not None
         return StudentPoint(self.model, f"{self.engine}, {self.search}", self.speed.median, self.bleu, self.is_best)
 
