@@ -76,7 +76,8 @@ REFUSED: dict[str, list[tuple[list[str], list[str]]]] = {
         (["translate", "--checkpoint", "a", "--checkpoint", "b", "checkpoint=[a,c]"], ["contradicts --checkpoint"]),
         (["attention", "a b", "sentence=c"], ["sentence=c: contradicts the sentence 'a b'"]),
         (["translate", "--beam", "2", "--beam", "4"], ["--beam: given twice, as '2' and '4'"]),
-        (["bench", "decode", "--checkpoint", "a", "--checkpoint", "b"], ["--checkpoint: given twice"]),
+        (["bench", "decode", "--device", "cpu", "--device", "cuda"], ["--device: given twice"]),
+        (["bench", "decode", "--checkpoint", "a", "--checkpoint", "b"], ["several models, where one is asked"]),
         (["export", "ctranslate2", "--output", "o", "--checkpoint", "a", "--checkpoint", "b"], ["names several"]),
     ],
     "a word on its own names where text comes from": [

@@ -252,7 +252,7 @@ def test_the_n_best_lists_of_moses_count_from_0_and_name_the_feature() -> None:
 
 def test_a_text_on_the_command_line_is_a_line_to_translate(tmp_path: Path) -> None:
     model = str(ROOT / "tests" / "golden" / "format-1" / "joint-post.safetensors")
-    command = ["translate", "--checkpoint", model, "device=cpu"]
+    command = ["translate", "--checkpoint", model, "engine=torch", "device=cpu"]
     given = run([*command, "a b"], tmp_path)
     assert (given.code, given.out) == (0, run(command, tmp_path, stdin=b"a b\n").out)
     (tmp_path / "news").write_text("a b\n")

@@ -533,7 +533,7 @@ RUNS: dict[str, dict[str, Case]] = {
         ),
         "--input": Case("--input nothing", "nothing: no such file", code=3, base="--teacher m"),
         "--size": Case("--size tiny", "are two models", code=2, base="--teacher m --input text model=small"),
-        "--beam": Case("--beam 65", "beam=65", code=2, base="--teacher m --input text"),
+        "--beam": Case("--beam 65", "teacher_beam=65", code=2, base="--teacher m --input text"),
         "--output": Case("--output text", "text", code=5, base="--teacher m --input text"),
         "--name": Case("--name latest", "latest", code=2, base="--teacher m --input text"),
         "--device": Case("--device cuda", "cuda", code=5, base="--teacher m --input text"),

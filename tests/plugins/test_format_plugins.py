@@ -246,7 +246,12 @@ def test_the_settings_of_an_exporter_are_listed_checked_and_given_to_it(folder: 
 def test_a_plugin_adds_an_engine(folder: Path) -> None:
     (folder / "my_engine.py").write_text(ENGINE, encoding="utf-8")
     translate = ["translate", "--checkpoint", "model.safetensors", "--device", "cpu", "the cat"]
-    refused([*translate, "--engine", "mine"], folder, code=2, says=["engine=mine: unknown. Choose ctranslate2, torch"])
+    refused(
+        [*translate, "--engine", "mine"],
+        folder,
+        code=2,
+        says=["engine=mine: unknown. Choose ctranslate2, firefox, torch"],
+    )
     by_torch = run(translate, folder)
     by_plugin = run([*translate, "--engine", "mine", "--plugin", "my_engine"], folder)
     assert (by_plugin.code, by_plugin.out) == (0, by_torch.out), by_plugin.err

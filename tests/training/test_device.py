@@ -210,7 +210,9 @@ def test_mps_has_no_float64_to_add_up_in(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("transformer_cli.training.progress.accumulation_dtype", lambda device: torch.float32)
     metrics = MetricAccumulator(CPU)
     two, well = torch.tensor(2.0), torch.tensor(True)
-    stats: Any = SimpleNamespace(loss=two, nll=two, grad_norm=two, finite=well, n_tokens=3, n_padded_tokens=8)
+    stats: Any = SimpleNamespace(
+        loss=two, nll=two, alignment=None, grad_norm=two, finite=well, n_tokens=3, n_padded_tokens=8
+    )
     metrics.add(stats, n_real=6)
     assert metrics.loss.dtype is metrics.nll.dtype is torch.float32
     means = metrics.means()

@@ -157,8 +157,9 @@ def test_the_values_are_those_that_the_model_adds_or_turns_by(tmp_path: Path, ki
     added, rotation = file.build(torch.device("cpu")).encoder.embed_positions(torch.zeros(1, 5, 16), PaddedLayout(5))
     if kind is Positions.rotary:
         assert rotation is not None
-        np.testing.assert_array_equal(np.float32(maps_of(held)["cos"]), rotation.cos_L1E.squeeze().numpy())
-        np.testing.assert_array_equal(np.float32(maps_of(held)["sin"]), rotation.sin_L1E.squeeze().numpy())
+        cos, sin = (np.float32(maps_of(held)[name]) for name in ("cos", "sin"))
+        np.testing.assert_array_equal(np.hstack([cos, cos]), rotation.cos_L1E.squeeze().numpy())
+        np.testing.assert_array_equal(np.hstack([-sin, sin]), rotation.sin_L1E.squeeze().numpy())
     else:
         values = next(one["values"] for one in held["maps"] if one["used"])
         np.testing.assert_array_equal(np.float32(values), added[0].detach().numpy())

@@ -59,7 +59,7 @@ class DistillConfig(TrainConfig):
         choices=tuple(STUDENTS),
         flag="--size",
     )
-    beam: int = key(4, "Beam of the teacher.", low=1, high=64, flag="--beam")
+    teacher_beam: int = key(4, "Beam of the teacher.", low=1, high=64, flag="--beam")
     output: str = key("student", "Folder of the text, the run and the exports.", path=True, flag="--output")
 
     def __post_init__(self) -> None:

@@ -111,7 +111,7 @@ def _of_teacher(config: DistillConfig, folder: Path, languages: Pair) -> dict[st
         "checkpoint": config.teacher,
         "input": config.input,
         "output": str(folder / TEXT),
-        "decode.beam_size": config.beam,
+        "decode.beam_size": config.teacher_beam,
         "source_lang": languages[0],
         "target_lang": languages[1],
         "device": config.device.name,

@@ -134,7 +134,9 @@ def sinusoidal_maps(used: SinusoidalPositions, length: int, width: int) -> list[
 def rotary_maps(module: RotaryPositions, length: int) -> list[ColourMap]:
     """Angle, cosine and sine of each pair (i, i + E/2) of a query or key, at each position."""
     rotation = module(torch.zeros(length, 1), PaddedLayout(length))
-    sin_LC, cos_LC = rotation.sin_L1E.squeeze(1), rotation.cos_L1E.squeeze(1)
+    # The second column of each pair: the sine of the first one is negative, see `Rotation`.
+    _, sin_LC = rotation.sin_L1E.squeeze(1).chunk(2, dim=1)
+    _, cos_LC = rotation.cos_L1E.squeeze(1).chunk(2, dim=1)
     angle_LC = torch.atan2(sin_LC.double(), cos_LC.double()) % (2 * math.pi)
     pairs = list(range(sin_LC.size(1)))
     named = {"angle": angle_LC.float(), "cos": cos_LC, "sin": sin_LC}
