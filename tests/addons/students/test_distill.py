@@ -73,7 +73,7 @@ def test_a_student_is_made_once(folder: Path) -> None:
     assert (model.source_lang, model.target_lang, model.config.decoder.name) == ("en", "fr", "ssru")
     expected = run(["translate", "--checkpoint", "teacher.safetensors", "--input", "in.en", "--beam", "1"], folder)
     pairs = set(zip(lines_of(student / "text.en"), lines_of(student / "text.fr"), strict=True))
-    assert len(pairs) > 200
+    assert len(pairs) > 50
     assert pairs <= set(zip(lines_of(folder / "in.en"), expected.out.decode().split("\n")[:-1], strict=True))
     assert exported_from(student / "firefox") == sha256_of(student / "run" / "model.safetensors")
     files = {path: path.stat().st_mtime_ns for path in student.rglob("*.safetensors")}

@@ -1,6 +1,5 @@
 """`tfm bench students`: quality, speed and size of models by each engine, in turn on one text."""
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -111,8 +110,8 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
 
 
 def thread_counts(device: torch.device) -> list[int]:
-    """One, and on a CPU of several cores two."""
-    return [1, 2] if device.type == "cpu" and (os.cpu_count() or 1) > 1 else [1]
+    """One, and on a CPU two where torch has several."""
+    return [1, 2] if device.type == "cpu" and torch.get_num_threads() > 1 else [1]
 
 
 @contextmanager
