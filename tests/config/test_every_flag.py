@@ -535,6 +535,7 @@ RUNS: dict[str, dict[str, Case]] = {
         "--size": Case("--size tiny", "are two models", code=2, base="--teacher m --input text model=small"),
         "--beam": Case("--beam 65", "teacher_beam=65", code=2, base="--teacher m --input text"),
         "--output": Case("--output text", "text", code=5, base="--teacher m --input text"),
+        "--engine": Case("--engine x", "engine=x: unknown", code=2, base="--teacher m --input text"),
         "--name": Case("--name latest", "latest", code=2, base="--teacher m --input text"),
         "--device": Case("--device cuda", "cuda", code=5, base="--teacher m --input text"),
     },

@@ -82,7 +82,7 @@ def test_a_student_is_made_once(folder: Path) -> None:
     assert b"was made before" in again.err
     assert files == {path: path.stat().st_mtime_ns for path in student.rglob("*.safetensors")}
     (folder / "in.en").write_text("another text\n")
-    says = "--output student: holds the student of another teacher, text or beam. Choose another --output"
+    says = "--output student: holds the student of another teacher, text, beam or engine. Choose another --output"
     assert says in distill(folder, "--size", "tiny").err.decode()
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformer_cli.config.checks import model_names, one_model_name
 from transformer_cli.config.fields import CHECKPOINT, OVERWRITE, PLUGINS, RUNS, check_ranges, key
+from transformer_cli.config.shared import ENGINE, engine_names
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
@@ -60,6 +61,7 @@ class DistillConfig(TrainConfig):
         flag="--size",
     )
     teacher_beam: int = key(4, "Beam of the teacher.", low=1, high=64, flag="--beam")
+    engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     output: str = key("student", "Folder of the text, the run and the exports.", path=True, flag="--output")
 
     def __post_init__(self) -> None:

@@ -82,7 +82,8 @@ def make_text(config: DistillConfig, folder: Path, languages: Pair) -> None:
         if not was_there:
             raise
         raise ConfigError(
-            f"--output {config.output}: holds the student of another teacher, text or beam. Choose another --output"
+            f"--output {config.output}: holds the student of another teacher, text, beam or engine. Choose another"
+            " --output"
         ) from error
     LOGGER.info("%s", count_line(made))
 
@@ -114,6 +115,7 @@ def _of_teacher(config: DistillConfig, folder: Path, languages: Pair) -> dict[st
         "decode.beam_size": config.teacher_beam,
         "source_lang": languages[0],
         "target_lang": languages[1],
+        "engine": config.engine,
         "device": config.device.name,
     }
     return {key: value for key, value in settings.items() if value is not None}
