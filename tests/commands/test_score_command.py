@@ -92,7 +92,11 @@ def test_what_translate_prints_as_score_is_what_score_says_of_it(tmp_path: Path,
     sources = letters(12, seed=7)
     models = [word for name in names for word in ("--checkpoint", str(FOLDER / f"{name}.safetensors"))]
     options = [*models, "--device", "cpu", "decode.length_penalty=0.7"]
-    ran = run(["translate", *options, "--n-best", "4"], tmp_path, stdin="".join(f"{s}\n" for s in sources).encode())
+    ran = run(
+        ["translate", *options, "--engine", "torch", "--n-best", "4"],
+        tmp_path,
+        stdin="".join(f"{s}\n" for s in sources).encode(),
+    )
     assert ran.code == 0, ran.err
     rows = [line.split(" ||| ") for line in ran.out.decode().split("\n")[:-1]]
     pairs = "".join(f"{sources[int(number) - 1]}\t{text}\n" for number, text, _ in rows)
