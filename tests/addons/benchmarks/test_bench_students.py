@@ -69,10 +69,14 @@ def test_the_front_has_what_no_other_beats(speeds: list[float], scores: list[flo
         ([], "source: not given"),
         (["source=text", "picture=p.txt"], "picture=p.txt: no picture by its name"),
         (["source=text", "--checkpoint", "none"], "none: no such file"),
+        (["source=text", "reference=longer", "n_lines=2"], "longer: has 6 lines, text 5"),
+        (["source=empty"], "empty: is empty"),
     ],
 )
 def test_what_does_not_fit_is_refused(folder: Path, arguments: list[str], message: str) -> None:
-    code = 4 if "none" in arguments else 2
+    (folder / "longer").write_text((folder / "text").read_text() + "a\n")
+    (folder / "empty").touch()
+    code = 4 if "none" in arguments else 3 if "source=empty" in arguments or "n_lines=2" in arguments else 2
     refused(["bench", "students", "--checkpoint", "a.safetensors", *arguments], folder, code=code, says=[message])
 
 

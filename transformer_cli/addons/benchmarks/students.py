@@ -21,7 +21,7 @@ from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import bleu, chrf
-from transformer_cli.evaluation.tokenization import tokenization
+from transformer_cli.evaluation.tokenization import Tokenization, tokenization
 from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import ModelFile
 
@@ -73,15 +73,23 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
     """Measure each model by each engine that runs it, `rounds` times in turn. Raises TfmError."""
     if config.source is None:
         raise ConfigError("source: not given. Name a text, as source=test.en reference=test.de")
-    lines = read_lines(Path(config.source)).texts[: config.n_lines]
-    references = None if config.reference is None else read_lines(Path(config.reference)).texts[: config.n_lines]
+    lines = read_lines(Path(config.source)).texts
+    references = None if config.reference is None else read_lines(Path(config.reference)).texts
+    if not lines:
+        raise DataError(f"{config.source}: is empty. Put one sentence on each line")
     if references is not None and len(references) != len(lines):
-        raise DataError(f"{config.reference}: has {len(references):,} lines, {config.source} {len(lines):,}")
+        raise DataError(
+            f"{config.reference}: has {len(references):,} lines, {config.source} {len(lines):,}. Make line n of one the"
+            " translation of line n of the other"
+        )
+    lines, references = lines[: config.n_lines], None if references is None else references[: config.n_lines]
     if config.picture is not None:
         check_picture(Path(config.picture))
     greedy = replace(config.decode, search="greedy", beam_size=1, n_best=1)
-    for checkpoint in config.checkpoints:  # one that is not there is refused before anything is measured
-        open_models(checkpoint, runs=config.runs, decode=greedy)
+    for checkpoint in config.checkpoints:  # what cannot be measured is refused before anything is
+        opened_first = open_models(checkpoint, runs=config.runs, decode=greedy)
+        if references is not None:
+            tokenization_of(opened_first.models[0].target_lang, config)
     found = Measured("students", _COLUMNS)
     contenders: list[Contender] = []
     for threads in thread_counts(device):
@@ -211,13 +219,18 @@ def _seconds(translator: Translator, lines: Sequence[str]) -> float:
     return time.perf_counter() - start
 
 
+def tokenization_of(language: str, config: BenchConfig) -> Tokenization:
+    """The tokenization for BLEU of a language. Raises EnvironmentFault where a library for it is not installed."""
+    tokens = tokenization(language, config.data.bleu_tokenize)
+    if tokens.missing:
+        raise EnvironmentFault(f"BLEU of {language}: {tokens.missing}")
+    return tokens
+
+
 def _score(one: Contender, config: BenchConfig, references: Sequence[str] | None) -> None:
     if references is None:
         return
-    tokens = tokenization(one.target_lang, config.data.bleu_tokenize)
-    if tokens.missing:
-        raise EnvironmentFault(f"BLEU of {one.target_lang}: {tokens.missing}")
-    one.bleu = bleu(one.texts, [references], tokens).value
+    one.bleu = bleu(one.texts, [references], tokenization_of(one.target_lang, config)).value
     one.chrf = chrf(one.texts, [references]).value
 
 
