@@ -9,7 +9,7 @@ from transformer_cli.registry import is_ours
 
 def test_each_module_registers_the_format_of_its_name() -> None:
     modules = [found.name for found in pkgutil.iter_modules(package.__path__)]
-    ours = {name: one.parse.__module__ for name, one in formats().items() if is_ours(one.parse)}
+    ours = {name: one.function.__module__ for name, one in formats().items() if is_ours(one.function)}
     assert ours == {name: f"{package.__name__}.{name}" for name in modules}
 
 

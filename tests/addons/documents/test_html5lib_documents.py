@@ -9,7 +9,8 @@ import pytest
 from tests.conftest import slow
 from tests.support.fetched import fetched
 from tests.support.marked import MARK, in_order, reversed_order, unmarked
-from transformer_cli.addons.documents.document import parse, translate_documents
+from transformer_cli.addons.documents.document import translate_documents
+from transformer_cli.addons.documents.reading import parse
 
 N_DOCUMENTS = 1704  # of html5lib 1.1
 TAG = re.compile(r"</?[a-zA-Z][^<>]*>|<!--")

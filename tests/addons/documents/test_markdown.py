@@ -18,7 +18,8 @@ from tests.addons.documents.test_commonmark import (
 )
 from tests.addons.documents.test_markup_properties import echo, translated
 from tests.support.each import each
-from transformer_cli.addons.documents.document import parse, translate_document, translate_documents
+from transformer_cli.addons.documents.document import translate_document, translate_documents
+from transformer_cli.addons.documents.reading import parse
 from transformer_cli.decoding.results import Translated
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from tests.addons.documents.test_markup_properties import echo, texts_of, translated
 from tests.support.each import each
-from transformer_cli.addons.documents.document import parse, translate_document, translate_documents
-from transformer_cli.addons.documents.formats import formats
+from transformer_cli.addons.documents.document import translate_document, translate_documents
+from transformer_cli.addons.documents.formats import text_formats
 from transformer_cli.addons.documents.placeholders import numbers_lost
+from transformer_cli.addons.documents.reading import parse
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
@@ -405,7 +406,7 @@ def message_of(text: str) -> str:
 
 
 @pytest.mark.slow
-@each("format_name", sorted(formats()))
+@each("format_name", sorted(text_formats()))
 @each(
     "piece",
     [
@@ -453,4 +454,4 @@ def test_entities_are_never_expanded() -> None:
     ],
 )
 def test_a_document_that_says_it_is_not_utf_8_is_recognised(format_name: str, text: str, encoding: str | None) -> None:
-    assert formats()[format_name].other_encoding(text) == encoding
+    assert text_formats()[format_name].other_encoding(text) == encoding

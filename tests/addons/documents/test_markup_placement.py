@@ -6,7 +6,6 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.each import each
-from transformer_cli.addons.documents.document import parse
 from transformer_cli.addons.documents.placement import (
     _OTHER_COST,
     _Element,
@@ -19,6 +18,7 @@ from transformer_cli.addons.documents.placement import (
     place,
     word_edges,
 )
+from transformer_cli.addons.documents.reading import parse
 from transformer_cli.addons.documents.units import Unit
 from transformer_cli.decoding.terminology import Span
 

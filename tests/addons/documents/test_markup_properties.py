@@ -13,8 +13,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.each import each
-from transformer_cli.addons.documents.document import parse, translate_document
-from transformer_cli.addons.documents.formats import formats
+from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.formats import text_formats
+from transformer_cli.addons.documents.reading import parse
 from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.errors import DataError
 
@@ -178,14 +179,14 @@ PIECES = st.sampled_from(
 SOUP = st.lists(st.one_of(NOISE, PIECES), max_size=15).map("".join)
 
 
-@given(SOUP, st.sampled_from(sorted(formats())))
+@given(SOUP, st.sampled_from(sorted(text_formats())))
 @settings(max_examples=600, deadline=None)
 def test_whatever_is_not_text_is_kept_byte_for_byte(soup: str, format_name: str) -> None:
     if format_name != "po":  # of which a translation that equals its source is written, too
         assert translate_document(soup, format_name, echo).text == soup
 
 
-@given(SOUP, st.sampled_from(sorted(formats())), st.integers(0, 10**6))
+@given(SOUP, st.sampled_from(sorted(text_formats())), st.integers(0, 10**6))
 @settings(max_examples=400, deadline=None)
 def test_no_document_and_no_translation_is_an_error(soup: str, format_name: str, seed: int) -> None:
     refusal = ""
@@ -197,7 +198,7 @@ def test_no_document_and_no_translation_is_an_error(soup: str, format_name: str,
     assert is_catalogue or not refusal
 
 
-@each("format_name", sorted(formats()))
+@each("format_name", sorted(text_formats()))
 def test_the_translator_is_called_with_all_texts_at_once(format_name: str) -> None:
     calls = []
 

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.marked import in_order, reversed_order, unmarked
-from transformer_cli.addons.documents.document import parse, translate_document
+from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.reading import parse
 
 # "\r\n", and what the tables of Unicode have as mandatory breaks (BK, CR, LF, NL) or as separators of information.
 LINE_ENDS = ["\r\n", "\n", "\r", "\v", "\f", "\x85", "\u2028", "\u2029", "\x1c", "\x1d", "\x1e"]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.support.each import each
 from tests.support.marked import MARK, in_order, marked, reversed_order, unmarked
-from transformer_cli.addons.documents.document import parse, translate_document
+from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.reading import parse
 from transformer_cli.decoding.results import Translated
 from transformer_cli.errors import DataError
 

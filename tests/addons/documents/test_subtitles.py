@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from tests.support.each import each
 from tests.support.marked import in_order, reversed_order, unmarked
-from transformer_cli.addons.documents.document import parse, translate_document
+from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.reading import parse
 
 TIME = "1\n00:00:01,000 --> 00:00:02,500\n"
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from tests.support.each import each
 from tests.support.marked import in_order, reversed_order, unmarked
-from transformer_cli.addons.documents.document import parse, translate_document
+from transformer_cli.addons.documents.document import translate_document
+from transformer_cli.addons.documents.reading import parse
 
 
 def texts(source: str) -> list[str]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from transformer_cli.addons.documents.bilingual import bilingual_of_text, refuse_bilingual
-from transformer_cli.addons.documents.formats import formats
 from transformer_cli.addons.documents.placeholders import (
     Restored,
     numbers_lost,
@@ -21,6 +19,7 @@ from transformer_cli.addons.documents.placeholders import (
     restore_masked,
 )
 from transformer_cli.addons.documents.placement import Aligned, TooManyTagsError, place, prefers_space_before
+from transformer_cli.addons.documents.reading import parse
 from transformer_cli.addons.documents.stand_ins import Masked, with_codes, with_names, with_symbols
 from transformer_cli.addons.documents.units import (
     ON_UNIT,
@@ -30,14 +29,12 @@ from transformer_cli.addons.documents.units import (
     Piece,
     Protected,
     Unit,
-    UnreadableError,
     accept_units,
 )
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.placeholders import Placeholder
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.terminology import Span
-from transformer_cli.errors import DataError
 
 _T = TypeVar("_T")
 Translate = Callable[[Sequence[str]], Sequence[Translated]]
@@ -72,17 +69,6 @@ class TranslatedDocument:
     def flags(self) -> Counter[str]:
         """How many units have each of FLAGS."""
         return Counter(flag for unit in self.units for flag in unit.flags)
-
-
-def parse(text: str, format_name: str, name: str = "the document") -> Document:
-    """Raises DataError for what would be damaged as that format, with the name of the document."""
-    form = formats()[format_name]
-    if not form.is_bilingual:
-        refuse_bilingual(bilingual_of_text(text), name)
-    try:
-        return form.parse(text)
-    except UnreadableError as error:
-        raise DataError(f"{name}:{error.line}: {error}") from error
 
 
 def translate_document(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from transformer_cli.addons.documents.formats import Format, Parse, formats
+from transformer_cli.addons.documents.formats import Opened, PackageFormat, Parse, TextFormat, formats
 from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import place_of
@@ -12,7 +12,14 @@ from transformer_cli.registry import place_of
 _ENDING = re.compile(r"\.[^.\sA-Z]+")
 
 
-class _Registered(Format):
+class _RegisteredText(TextFormat):
+    def translate_file(self, config: Any) -> None:
+        from transformer_cli.addons.documents.translate_document import translate_file
+
+        translate_file(self, config)
+
+
+class _RegisteredPackage(PackageFormat):
     def translate_file(self, config: Any) -> None:
         from transformer_cli.addons.documents.translate_document import translate_file
 
@@ -22,7 +29,7 @@ class _Registered(Format):
 def document_format(
     name: str, *, endings: tuple[str, ...] = (), encoding: str = "", is_bilingual: bool = False
 ) -> Callable[[Parse], Parse]:
-    """Decorate the function that reads a document with the name that --format has for it; see Format.
+    """Decorate the function that reads a text with the name that --format has for it; see TextFormat.
 
     Raises ConfigError for an ending that is none, or that files of another format have.
     """
@@ -30,8 +37,24 @@ def document_format(
 
     def add(parse: Parse) -> Parse:
         _check_endings(endings, place_of(parse))
-        DOCUMENT_FORMATS.register(name)(_Registered(name, parse, endings, pattern, is_bilingual))
+        DOCUMENT_FORMATS.register(name)(_RegisteredText(name, parse, endings, pattern, is_bilingual))
         return parse
+
+    return add
+
+
+def package_format(
+    name: str, *, endings: tuple[str, ...] = ()
+) -> Callable[[Callable[[bytes], Opened]], Callable[[bytes], Opened]]:
+    """Decorate the function that opens a file that is no text with the name for --format; see PackageFormat.
+
+    Raises ConfigError for an ending that is none, or that files of another format have.
+    """
+
+    def add(opens: Callable[[bytes], Opened]) -> Callable[[bytes], Opened]:
+        _check_endings(endings, place_of(opens))
+        DOCUMENT_FORMATS.register(name)(_RegisteredPackage(name, opens, endings))
+        return opens
 
     return add
 

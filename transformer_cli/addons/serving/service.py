@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from transformer_cli.addons.documents.document import TranslatedDocument, translate_documents
-from transformer_cli.addons.documents.formats import formats
+from transformer_cli.addons.documents.formats import text_formats
 from transformer_cli.addons.documents.plain import LINE_END
 from transformer_cli.addons.serving.detection import Detected, detect
 from transformer_cli.addons.serving.errors import RequestError
@@ -125,7 +125,7 @@ class Service:
         It is never suspended unless `call.is_awaited`, with which the options must be simple.
         """
         self.check_size(texts)
-        if options.format not in (known := formats()):
+        if options.format not in (known := text_formats()):
             raise RequestError(400, f"format: {quoted(options.format, 40)} is none. Choose one of {', '.join(known)}")
         return await self.any_size_async(texts, source, target, options, call)
 

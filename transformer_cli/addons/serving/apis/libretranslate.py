@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transformer_cli.addons.documents.formats import format_of_file, formats, names_by_ending
+from transformer_cli.addons.documents.formats import format_of_file, names_by_ending, text_formats
 from transformer_cli.addons.serving.detection import Detected
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_code, number_of, string_of, strings_of
@@ -201,7 +201,7 @@ def _file(fields: Fields) -> tuple[str, str, str]:
         text = upload.content.decode()
     except UnicodeDecodeError as error:
         raise RequestError(400, f"file: is not UTF-8, at byte {error.start + 1}. Send UTF-8") from None
-    if encoding := formats()[kind].other_encoding(text):
+    if encoding := text_formats()[kind].other_encoding(text):
         raise RequestError(400, f"file: says that its encoding is {encoding[:20]}. Send UTF-8, and say so in the file")
     return upload.name, text, kind
 

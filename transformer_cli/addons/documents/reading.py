@@ -1,0 +1,56 @@
+"""Files to documents and back, whatever their format is: bytes in, bytes out."""
+
+from collections.abc import Sequence
+
+from transformer_cli.addons.documents.bilingual import bilingual_of_text, refuse_bilingual
+from transformer_cli.addons.documents.formats import Format, Opened, PackageFormat, TextFormat, text_formats
+from transformer_cli.addons.documents.units import Document, UnreadableError
+from transformer_cli.errors import DataError
+
+BOM = b"\xef\xbb\xbf"
+
+
+def read_file(form: Format, data: bytes, name: str) -> Opened:
+    """The documents of a file. Raises DataError, with its name, for what is not of the format or would be damaged."""
+    if isinstance(form, PackageFormat):
+        try:
+            return form.open(data)
+        except UnreadableError as error:
+            raise DataError(f"{name}: {error}") from error
+    assert isinstance(form, TextFormat)
+    bom = BOM if data.startswith(BOM) else b""
+
+    def write(texts: Sequence[str]) -> bytes:
+        (text,) = texts
+        return bom + text.encode()
+
+    return Opened((parse(decoded(form, data.removeprefix(bom), name), form.name, name),), write)
+
+
+def parse(text: str, format_name: str, name: str = "the document") -> Document:
+    """Raises DataError for what would be damaged as that format, with the name of the document."""
+    form = text_formats()[format_name]
+    if not form.is_bilingual:
+        refuse_bilingual(bilingual_of_text(text), name)
+    try:
+        return form.parse(text)
+    except UnreadableError as error:
+        raise DataError(f"{name}:{error.line}: {error}") from error
+
+
+def decoded(form: TextFormat, data: bytes, name: str) -> str:
+    """Raises DataError for what is not UTF-8, or says that it is not."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        raise DataError(
+            f"{name}:{line}: byte 0x{data[error.start]:02x} at column {column} is not UTF-8."
+            " Convert the document to UTF-8 first"
+        ) from error
+    if encoding := form.other_encoding(text):
+        raise DataError(
+            f"{name}: says that its encoding is {encoding}. Convert it to UTF-8, and change what it says of itself"
+        )
+    return text
