@@ -168,7 +168,7 @@ def test_a_plugin_adds_a_format_of_documents(folder: Path) -> None:
     (folder / "menu.properties").write_text(TEXT, encoding="utf-8")
     options = ["translate", "--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
     options += ["--input", "menu.properties"]
-    refused([*options, "--format", "properties"], folder, code=2, says=["format=properties: unknown. Choose html, "])
+    refused([*options, "--format", "properties"], folder, code=2, says=["format=properties: unknown. Choose "])
     ran = run([*options, "--format", "properties", "--plugin", "format_of_properties"], folder)
     assert ran.code == 0, ran.err
     comment, first, second, end = ran.out.decode().split("\n")

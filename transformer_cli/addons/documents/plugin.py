@@ -1,6 +1,11 @@
 """What this add-on brings: formats of documents, each registered by its own module, and catalogues as corpora."""
 
-from transformer_cli.addons.documents import po_corpus
-from transformer_cli.addons.documents.formats import html, markdown, po, srt, text, xml
+import importlib
+import pkgutil
 
-__all__ = ["html", "markdown", "po", "po_corpus", "srt", "text", "xml"]
+from transformer_cli.addons.documents import formats, po_corpus
+
+for found in pkgutil.iter_modules(formats.__path__):
+    importlib.import_module(f"{formats.__name__}.{found.name}")
+
+__all__ = ["po_corpus"]

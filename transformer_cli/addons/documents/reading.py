@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_text, refuse_bilingual
-from transformer_cli.addons.documents.formats import Format, Opened, PackageFormat, TextFormat, text_formats
+from transformer_cli.addons.documents.formats import Format, OpenFile, PackageFormat, TextFormat, text_formats
 from transformer_cli.addons.documents.units import Document, UnreadableError
 from transformer_cli.errors import DataError
+from transformer_cli.text_io import BOM
 
-BOM = b"\xef\xbb\xbf"
 
-
-def read_file(form: Format, data: bytes, name: str) -> Opened:
+def read_file(form: Format, data: bytes, name: str) -> OpenFile:
     """The documents of a file. Raises DataError, with its name, for what is not of the format or would be damaged."""
     if isinstance(form, PackageFormat):
         try:
@@ -24,7 +23,7 @@ def read_file(form: Format, data: bytes, name: str) -> Opened:
         (text,) = texts
         return bom + text.encode()
 
-    return Opened((parse(decoded(form, data.removeprefix(bom), name), form.name, name),), write)
+    return OpenFile((parse(decoded_text(form, data.removeprefix(bom), name), form.name, name),), write)
 
 
 def parse(text: str, format_name: str, name: str = "the document") -> Document:
@@ -38,7 +37,7 @@ def parse(text: str, format_name: str, name: str = "the document") -> Document:
         raise DataError(f"{name}:{error.line}: {error}") from error
 
 
-def decoded(form: TextFormat, data: bytes, name: str) -> str:
+def decoded_text(form: TextFormat, data: bytes, name: str) -> str:
     """Raises DataError for what is not UTF-8, or says that it is not."""
     try:
         text = data.decode("utf-8")

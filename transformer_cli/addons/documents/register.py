@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from transformer_cli.addons.documents.formats import Opened, PackageFormat, Parse, TextFormat, formats
+from transformer_cli.addons.documents.formats import OpenFile, PackageFormat, Parse, TextFormat, formats
 from transformer_cli.commands.translate.formats import DOCUMENT_FORMATS
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import place_of
@@ -45,13 +45,13 @@ def document_format(
 
 def package_format(
     name: str, *, endings: tuple[str, ...] = ()
-) -> Callable[[Callable[[bytes], Opened]], Callable[[bytes], Opened]]:
+) -> Callable[[Callable[[bytes], OpenFile]], Callable[[bytes], OpenFile]]:
     """Decorate the function that opens a file that is no text with the name for --format; see PackageFormat.
 
     Raises ConfigError for an ending that is none, or that files of another format have.
     """
 
-    def add(opens: Callable[[bytes], Opened]) -> Callable[[bytes], Opened]:
+    def add(opens: Callable[[bytes], OpenFile]) -> Callable[[bytes], OpenFile]:
         _check_endings(endings, place_of(opens))
         DOCUMENT_FORMATS.register(name)(_RegisteredPackage(name, opens, endings))
         return opens

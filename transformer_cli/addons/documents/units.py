@@ -5,7 +5,7 @@ else of a document is literal and never changed.
 """
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -20,6 +20,9 @@ Parts = tuple[str | int, ...]  # literal text, and indices of units
 WHITE_SPACE = re.compile(r"\s+")
 _ITEMS_BETWEEN_CALLS = 500  # of `on_unit`, in loops over parts of a unit
 _ENTITY = re.compile(r"&(?:#\w{1,8}|\w{1,32});?")
+LINE_BREAK = "br"  # the name of a tag that is one
+_FIRST_LETTER = re.compile(r"[\W\d_]*[^\W\d_]")
+_SENTENCE_ENDS = tuple(".!?:…。！？：")
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,7 @@ class Builder:
     units: list[Unit] = field(default_factory=list)
     places: list[tuple[int, int, int]] = field(default_factory=list)  # start, end, unit; in order, none overlaps
     inner: list[tuple[int, int, int]] = field(default_factory=list)  # of units within the mark-up of others
+    is_inner: bool = False  # whether the units that are added now are such, in any order
     on_unit: Callable[[int], object] = field(default_factory=ON_UNIT.get)
 
     def watched(self, items: Iterable[_T]) -> Iterator[_T]:
@@ -120,14 +124,28 @@ class Builder:
         found: list[str | int] = []
         while first < len(self.inner) and self.inner[first][1] <= end:
             inner_start, inner_end, unit = self.inner[first]
-            found += [self.source[start:inner_start], unit]
-            start, first = inner_end, first + 1
+            if inner_start >= start:  # and not within the one before it
+                found += [self.source[start:inner_start], unit]
+                start = inner_end
+            first += 1
         return tuple(part for part in (*found, self.source[start:end]) if part != "")
 
     def add(self, start: int, end: int, unit: Unit) -> None:
         self.on_unit(len(self.units) + 1)
-        self.places.append((start, end, len(self.units)))
+        place = (start, end, len(self.units))
+        if self.is_inner:
+            insort(self.inner, place)
+        else:
+            self.places.append(place)
         self.units.append(unit)
+
+    def add_text(self, start: int, end: int, escape: Callable[[str], str]) -> None:
+        """A unit of a stretch of XML without tags, unless there is nothing to translate in it."""
+        raw = self.source[start:end]
+        text = " ".join(unescape(raw).split())
+        if has_letters(text):
+            start, end = start + len(raw) - len(raw.lstrip()), end - len(raw) + len(raw.rstrip())
+            self.add(start, end, Unit(text, (raw.strip(),), escape=escape))
 
     def add_inner(self, start: int, end: int, escape: Callable[[str], str], decode: Callable[[str], str]) -> None:
         """A unit within mark-up, as the text of an image, unless there is nothing to translate in it."""
@@ -172,10 +190,14 @@ def add_run(
     escape: Callable[[str], str] = str,
     *,
     n_lines: int = 1,
+    has_joints: bool = True,
 ) -> None:
-    """Make a unit of each text of a run, from its first to its last letter, with the tags that are within."""
+    """Make a unit of each text of a run, from its first to its last letter, with the tags that are within.
+
+    Without `has_joints`, words end at white space and line breaks alone, whatever other tags are between them.
+    """
     items = _merged(items)
-    joints = _joints(builder, items)
+    joints = _joints(builder, items) if has_joints else _spaces_at_breaks(items)
     position = 0
     for cut in [*(_cuts(items, joints) if n_lines == 1 else ()), len(items)]:
         _add_text(builder, items[position:cut], joints, position, escape, n_lines)
@@ -214,6 +236,26 @@ def _joints(builder: Builder, items: Sequence[Item]) -> dict[int, Joint]:
             found[i] = joint
         before, last = ("" if joint is Joint.split else before[-JOINT_WINDOW:]) + item.text, i
     return found
+
+
+def _spaces_at_breaks(items: Sequence[Item]) -> dict[int, Joint]:
+    """A space at each line break between words, by the item that follows it."""
+    found: dict[int, Joint] = {}
+    before, has_break = " ", False
+    for i, item in enumerate(items):
+        if item.is_tag or not item.text:
+            has_break = has_break or item.name == LINE_BREAK
+            continue
+        if has_break and not (before[-1].isspace() or item.text[0].isspace()):
+            found[i] = Joint.space
+        before, has_break = item.text, False
+    return found
+
+
+def sentence_goes_on(before: str, after: str) -> bool:
+    """Whether a sentence goes on after a line break: in lower case, and none ended before it."""
+    letter = _FIRST_LETTER.match(after)
+    return letter is not None and letter[0][-1].islower() and not before.rstrip().endswith(_SENTENCE_ENDS)
 
 
 def _ends_of_code(item: Item, *, closes: bool) -> list[JointTag]:

@@ -99,6 +99,10 @@ def escape_xml(text: str) -> str:
     return escape_text(_NO_CHARACTERS.sub("\ufffd", text))
 
 
+def escape_in_quotes(text: str) -> str:
+    return escape_xml(text).replace('"', "&quot;").replace("'", "&apos;")
+
+
 def _text_items(text: str, first: int, end: int) -> list[Item]:
     """Text with its character references decoded; an entity that only a DTD can explain is kept as it is."""
     items: list[Item] = []

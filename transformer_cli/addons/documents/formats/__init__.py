@@ -17,7 +17,7 @@ Parse = Callable[[str], "Document"]
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenFile:
     """A file as the documents that it holds, and the file again with other texts of them, in the same order."""
 
     documents: "tuple[Document, ...]"
@@ -57,7 +57,7 @@ class PackageFormat(Format):
     """A format of files that are no text, as those of office programs."""
 
     @property
-    def open(self) -> Callable[[bytes], Opened]:
+    def open(self) -> Callable[[bytes], OpenFile]:
         """Raises UnreadableError for a file that is not of the format, or would be damaged."""
         return self.function  # type: ignore[return-value]
 
@@ -69,7 +69,7 @@ def formats() -> dict[str, Format]:
 
 
 def text_formats() -> dict[str, TextFormat]:
-    """Those whose documents are texts, which a request can hold."""
+    """Returns those whose documents are texts, which a request can hold."""
     return {name: one for name, one in formats().items() if isinstance(one, TextFormat)}
 
 

@@ -194,7 +194,7 @@ def _file(fields: Fields) -> tuple[str, str, str]:
     upload = fields.uploads.get("file")
     if upload is None:
         raise RequestError(400, "file: is missing. Send a form of the type multipart/form-data, with a file")
-    if (kind := format_of_file(upload.name)) is None:
+    if (kind := format_of_file(upload.name)) not in text_formats():
         ending, known = PurePath(upload.name).suffix.lower()[:20], ", ".join(names_by_ending())
         raise RequestError(400, f"file: no format has the ending {ending!r}. Choose one of {known}")
     try:

@@ -1,0 +1,173 @@
+"""Office Open XML: the texts of documents of Word, of presentations and of spreadsheets (ISO/IEC 29500)."""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from transformer_cli.addons.documents.formats import OpenFile
+from transformer_cli.addons.documents.package import Package, refuse_package
+from transformer_cli.addons.documents.runs import Paragraph, Runs
+from transformer_cli.addons.documents.sheet_tables import name_columns
+from transformer_cli.addons.documents.units import Builder, Document
+from transformer_cli.addons.documents.xml import escape_in_quotes, escape_xml
+from transformer_cli.addons.documents.xml_tree import Element, attribute, attribute_span, read_elements
+
+_CONTENT_TYPES = "[Content_Types].xml"
+_OPEN_XML, _STRICT = "http://schemas.openxmlformats.org/", "http://purl.oclc.org/ooxml/"
+_NAMESPACES = {
+    "w": ("wordprocessingml/2006/main", "wordprocessingml/main"),
+    "a": ("drawingml/2006/main", "drawingml/main"),
+    "x": ("spreadsheetml/2006/main", "spreadsheetml/main"),
+    "p": ("presentationml/2006/main", "presentationml/main"),
+    "c": ("drawingml/2006/chart", "drawingml/chart"),
+    "wp": ("drawingml/2006/wordprocessingDrawing", "drawingml/wordprocessingDrawing"),
+    "xdr": ("drawingml/2006/spreadsheetDrawing", "drawingml/spreadsheetDrawing"),
+    "pic": ("drawingml/2006/picture", "drawingml/picture"),
+}
+PREFIXES = {
+    **{_OPEN_XML + names[0]: prefix for prefix, names in _NAMESPACES.items()},
+    **{_STRICT + names[1]: prefix for prefix, names in _NAMESPACES.items()},
+    "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
+    "http://schemas.microsoft.com/office/powerpoint/2018/8/main": "p188",
+}
+
+
+def _names(prefix: str, text: str) -> frozenset[str]:
+    return frozenset(f"{prefix}:{name}" for name in text.split())
+
+
+_WORD = Runs(
+    "w:r",
+    "w:rPr",
+    "w:t",
+    containers=_names("w", "hyperlink ins moveTo sdt smartTag customXml bdo dir"),
+    tabs=_names("w", "tab ptab"),
+    breaks=_names("w", "br cr"),
+    left_out=_names("w", "proofErr lastRenderedPageBreak"),
+    characters={"w:noBreakHyphen": "\u2011", "w:softHyphen": ""},
+    marks={
+        f"w:{name}Start": f"w:{name}End"
+        for name in ("bookmark", "commentRange", "perm", "moveFromRange", "moveToRange", "customXmlInsRange")
+    },
+    own_field="w:fldSimple",
+    field_part="w:fldChar",
+    unimportant=re.compile(r"<[\w.-]+:(?:lang|noProof)\b[^<>]*/>"),
+    keeps_space='xml:space="preserve"',
+)
+_DRAWING = Runs(
+    "a:r",
+    "a:rPr",
+    "a:t",
+    breaks=_names("a", "br"),
+    fields=_names("a", "fld"),
+    separators=r"[\t\v]",
+    unimportant=re.compile(r"\s(?:lang|altLang|dirty|err|noProof|smtClean|smtId|bmk)=\"[^\"]*\""),
+)
+_SHEET = Runs(
+    "x:r", "x:rPr", "x:t", separators=r"\r?\n|&#(?:10|13|[xX]0?[aAdD]);|_x000D_", keeps_space='xml:space="preserve"'
+)
+_PARAGRAPHS = {"w:p": _WORD, "a:p": _DRAWING, "x:si": _SHEET, "x:is": _SHEET, "x:text": _SHEET}
+_WHOLE = ("p:text", "tc:text")  # elements whose content is a text
+_DESCRIBED = ("wp:docPr", "p:cNvPr", "pic:cNvPr", "xdr:cNvPr", "a:cNvPr")  # pictures and the like
+_DESCRIPTIONS = ("descr", "title")
+
+# The main part of each format, and the parts beside it that hold text, by their content types.
+_MAIN = {
+    "docx": re.compile(r"(?:wordprocessingml|ms-word)\.(?:document|template)[\w.]*main\+xml"),
+    "pptx": re.compile(r"(?:presentationml|ms-powerpoint)\.(?:presentation|slideshow|template)[\w.]*main\+xml"),
+    "xlsx": re.compile(r"(?:spreadsheetml|ms-excel)\.(?:sheet|template)[\w.]*main\+xml"),
+}
+_CHARTS = r"|drawingml\.(?:chart|chartshapes|diagramData)\+xml|drawingml\.diagramDrawing\+xml"
+_WITH_TEXT = {
+    "docx": re.compile(r"wordprocessingml\.(?:header|footer|footnotes|endnotes|comments)\+xml" + _CHARTS),
+    "pptx": re.compile(r"presentationml\.(?:slide|notesSlide|comments)\+xml|ms-powerpoint\.comments\+xml" + _CHARTS),
+    "xlsx": re.compile(
+        r"spreadsheetml\.(?:sharedStrings|worksheet|comments)\+xml|threadedcomments\+xml|officedocument\.drawing\+xml"
+        + _CHARTS
+    ),
+}
+
+
+def open_office(data: bytes, kind: str) -> OpenFile:
+    """A file of the format `kind`: docx, pptx or xlsx. Raises UnreadableError."""
+    package = Package(data)
+    types = dict(_content_types(package))
+    found = next((one for one, pattern in _MAIN.items() if any(map(pattern.search, types.values()))), None)
+    if found is None:
+        refuse_package(f"is no file of the format {kind}. Open it in its program, and save it as .{kind}")
+    if found != kind:
+        refuse_package(f"is of the format {found}. Translate it with format={found}")
+    main = [name for name, kind_of in types.items() if _MAIN[kind].search(kind_of)] if kind == "docx" else []
+    others = sorted((name for name, one in types.items() if _WITH_TEXT[kind].search(one)), key=_natural)
+    others.sort(key=lambda name: "/charts/" in name or "/diagrams/" in name)
+    names = [name for name in dict.fromkeys([*main, *others]) if name in package and _has_text(package, name, types)]
+    finish = partial(name_columns, package, PREFIXES) if kind == "xlsx" else None
+    for name in names:
+        package.xml(name)
+    return package.opened(_parsed, names, finish)
+
+
+def _content_types(package: Package) -> Iterator[tuple[str, str]]:
+    """The members that the package names, and what they are."""
+    if _CONTENT_TYPES not in package:
+        refuse_package("is no file of Microsoft Office: it does not say what its members are. Check the format")
+    text = package.xml(_CONTENT_TYPES)
+    for element in read_elements(text, {}).descendants():
+        if element.name == "Override":
+            name, content_type = (attribute(text, element, one) for one in ("PartName", "ContentType"))
+            yield (name or "").lstrip("/"), content_type or ""
+
+
+def _has_text(package: Package, name: str, types: dict[str, str]) -> bool:
+    """Whether a member may have text: a worksheet only where its cells do not share their texts, as most do."""
+    return not types[name].endswith("worksheet+xml") or b"inlineStr" in package.read(name)
+
+
+def _natural(name: str) -> list[str | int]:
+    """slide2 is before slide10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _parsed(name: str, text: str) -> Document:
+    builder = Builder(text)
+    add_paragraphs(builder, read_elements(text, PREFIXES))
+    return builder.document()
+
+
+def add_paragraphs(builder: Builder, root: Element) -> None:
+    """Add the units of all paragraphs, those within the text of others before these."""
+    stack: list[tuple[Element, Iterator[Element]]] = [(root, iter(root.children))]
+    n_open = 0  # paragraphs
+    while True:
+        builder.on_unit(len(builder.units))
+        element, children = stack[-1]
+        child = next(children, None)
+        if child is not None:
+            stack.append((child, iter(child.children)))
+            n_open += child.name in _PARAGRAPHS
+            continue
+        stack.pop()
+        if not stack:
+            return
+        runs = _PARAGRAPHS.get(element.name)
+        n_open -= runs is not None
+        builder.is_inner = n_open > 0
+        if runs is not None:
+            Paragraph(builder, element, runs)
+        elif element.name in _WHOLE or (element.name == "c:v" and stack[-1][0].name == "c:pt" and _is_text(stack)):
+            if "<" not in builder.source[element.inner_start : element.inner_end]:
+                builder.add_text(element.inner_start, element.inner_end, escape_xml)
+        elif element.name in _DESCRIBED:
+            _add_descriptions(builder, element)
+
+
+def _is_text(stack: list[tuple[Element, Iterator[Element]]]) -> bool:
+    """Whether the point of a chart at the end of the stack is one of text, and not a number."""
+    return len(stack) > 1 and stack[-2][0].name == "c:strCache"
+
+
+def _add_descriptions(builder: Builder, element: Element) -> None:
+    for name in _DESCRIPTIONS:
+        span = attribute_span(builder.source, element, name)
+        if span is not None:
+            builder.add_text(*span, escape_in_quotes)
