@@ -27,8 +27,9 @@ SKIP_HINT = ", or drop such pairs with data.on_bad=skip"
 NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
 
 _BOM = b"\xef\xbb\xbf"
-_HEAD_BYTES = 4096
+HEAD_BYTES = 4096
 _SAVE_AS_TEXT = "Save its text as a plain text file in UTF-8"
+_TRANSLATE = f"{_SAVE_AS_TEXT}; tfm translate --format {{}} takes it as it is"
 _SAVE_AS_CSV = "Save the sheet as CSV in UTF-8"
 _EXPORT = "Export the table as CSV or TSV"
 _FORMATS = {  # by their first bytes
@@ -46,12 +47,12 @@ _FORMATS = {  # by their first bytes
     b"SQLite format 3": ("a database of SQLite", _EXPORT),
 }
 _ZIPPED = {  # by a name among the first members of a zip archive
-    b"word/": ("a Word document (.docx)", _SAVE_AS_TEXT),
-    b"xl/": ("an Excel workbook (.xlsx)", _SAVE_AS_CSV),
-    b"ppt/": ("a PowerPoint presentation (.pptx)", _SAVE_AS_TEXT),
+    b"word/": ("a Word document (.docx)", _TRANSLATE.format("docx")),
+    b"xl/": ("an Excel workbook (.xlsx)", f"{_SAVE_AS_CSV}; tfm translate --format xlsx takes it as it is"),
+    b"ppt/": ("a PowerPoint presentation (.pptx)", _TRANSLATE.format("pptx")),
     b"mimetypeapplication/vnd.oasis.opendocument.spreadsheet": ("an OpenDocument spreadsheet (.ods)", _SAVE_AS_CSV),
-    b"mimetypeapplication/vnd.oasis": ("an OpenDocument file", _SAVE_AS_TEXT),
-    b"mimetypeapplication/epub": ("an e-book (.epub)", _SAVE_AS_TEXT),
+    b"mimetypeapplication/vnd.oasis": ("an OpenDocument file", _TRANSLATE.format("odt")),
+    b"mimetypeapplication/epub": ("an e-book (.epub)", _TRANSLATE.format("epub")),
 }
 _STATEMENT = re.compile(
     rb"\s*(--[^\n]*\n\s*|/\*.*?\*/;?\s*)*(CREATE TABLE|DROP TABLE|INSERT INTO|SET \w|BEGIN)", re.DOTALL
@@ -263,7 +264,7 @@ def _decoded_blocks(stream: ByteSource, lines: Lines, skip_hint: str) -> Iterato
     is_first = True
     for block in _blocks(stream, lines):
         if is_first:
-            _refuse_other_formats(block[:_HEAD_BYTES], lines.name)
+            _refuse_other_formats(block[:HEAD_BYTES], lines.name)
             block = block.removeprefix(_BOM)
         is_first = is_first and not block
         if block:
@@ -282,8 +283,8 @@ def read_chunks(source: ChunkSource, name: str) -> Iterator[bytes]:
     head, pending = b"", bytearray()
     n_lines, end = 0, 0  # lines handed out; bytes of `pending` that are whole lines
     while piece := source.read1(READ_BYTES):
-        if len(head) < _HEAD_BYTES:
-            head += piece[: _HEAD_BYTES - len(head)]
+        if len(head) < HEAD_BYTES:
+            head += piece[: HEAD_BYTES - len(head)]
             _refuse_other_formats(head, name)
         if not end:
             first = piece.find(b"\n")
@@ -356,7 +357,7 @@ def _decode_one_by_one(block: bytes, lines: Lines, *, skip_hint: str) -> Iterato
 
 def _likely(block: bytes, skip_hint: str) -> str:
     """The probable encoding of undecodable bytes, and the remedy."""
-    head = block[:_HEAD_BYTES]
+    head = block[:HEAD_BYTES]
     if len(_CONTROL.findall(head)) * 20 > len(head):
         return "it looks like binary data. Name a text file"
     bad = b"".join(islice((line for line in block.split(b"\n") if not _is_utf8(line)), _MANY_LINES))

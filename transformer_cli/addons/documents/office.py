@@ -96,7 +96,7 @@ def open_office(data: bytes, kind: str) -> OpenFile:
     if found is None:
         refuse_package(f"is no file of the format {kind}. Open it in its program, and save it as .{kind}")
     if found != kind:
-        refuse_package(f"is of the format {found}. Translate it with format={found}")
+        refuse_package(f"is of the format {found}. Use format={found}")
     main = [name for name, kind_of in types.items() if _MAIN[kind].search(kind_of)] if kind == "docx" else []
     others = sorted((name for name, one in types.items() if _WITH_TEXT[kind].search(one)), key=_natural)
     others.sort(key=lambda name: "/charts/" in name or "/diagrams/" in name)

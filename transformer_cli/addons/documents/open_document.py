@@ -5,8 +5,9 @@ tags; formatting that cannot be seen is left out, such as that which LibreOffice
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from html import unescape
 
@@ -27,7 +28,7 @@ _PARAGRAPHS = ("text:p", "text:h")
 _WHOLE = ("svg:title", "svg:desc")  # of pictures
 _KEPT = ("text:tracked-changes", "office:scripts", "form:form", "text:sequence-decls", "text:user-field-decls")
 _PAIRS = ("text:span", "text:a", "text:meta", "text:ruby", "text:ruby-base")
-_TAB = "tab"
+_TAB, _HIDDEN = "tab", "hidden "
 _LEFT_OUT = ("text:soft-page-break",)
 _INVISIBLE = re.compile(  # attributes of the style of a text
     r"\s(?:officeooo:(?:paragraph-)?rsid|(?:fo|style):(?:language|country|script)[\w-]*"
@@ -44,7 +45,7 @@ def open_document(data: bytes, kind: str) -> OpenFile:
     if found is None:
         refuse_package(f"is no file of the format {kind}. Open it in its program, and save it as .{kind}")
     if found != kind:
-        refuse_package(f"is of the format {found}. Translate it with format={found}")
+        refuse_package(f"is of the format {found}. Use format={found}")
     manifest = "META-INF/manifest.xml"
     if manifest in package and b"encryption-data" in package.read(manifest):
         refuse_package("is encrypted. Open it in its program, remove the password, and save it again")
@@ -81,6 +82,7 @@ def _parsed(visible: dict[str, str], _name: str, text: str) -> Document:
 class _Reader:
     builder: Builder
     visible: dict[str, str]
+    n_hidden: int = 0
 
     def read(self, root: Element) -> None:
         """Add the units of all paragraphs, those within the text of others before these."""
@@ -118,7 +120,7 @@ class _Reader:
         before = ""
 
         def finish() -> None:
-            add_run(self.builder, _without_seams(run), escape_xml, has_joints=False)
+            add_run(self.builder, _without_seams(_without_hidden(run)), escape_xml, has_joints=False)
             run.clear()
 
         following = _texts_after(items)
@@ -147,8 +149,7 @@ class _Reader:
             position = child.end
             if child.name in _PAIRS and child.inner_start < child.end:
                 opening, closing = self._pair(child)
-                if opening is not None:
-                    yield opening
+                yield opening
                 stack.append((child, iter(child.children), closing))
                 position = child.inner_start
             elif child.name == "text:s":
@@ -166,14 +167,15 @@ class _Reader:
         elif raw:
             yield Item(start, end, unescape(raw))
 
-    def _pair(self, element: Element) -> "tuple[Item | None, Item | None]":
-        """The tags of formatting or a link; none of formatting that cannot be seen."""
+    def _pair(self, element: Element) -> tuple[Item, Item]:
+        """The tags of formatting or a link."""
         name = element.name
         if name == "text:span":
             style = attribute(self.builder.source, element, "style-name") or ""
             name = f"span {self.visible.get(style, style)}"
             if name == "span ":
-                return None, None
+                self.n_hidden += 1
+                name = f"{_HIDDEN}{self.n_hidden}"
         opening = Item(element.start, element.inner_start, name=name, is_tag=True, opens=True)
         return opening, Item(element.inner_end, element.end, name=name, is_tag=True, closes=True)
 
@@ -194,6 +196,12 @@ def _texts_after(items: list[Item]) -> list[str]:
         found.append(text)
         text = item.text if item.has_text else text
     return found[::-1]
+
+
+def _without_hidden(items: list[Item]) -> list[Item]:
+    """The items with nothing as the mark-up of formatting that cannot be seen, where both its ends are among them."""
+    counts = Counter(item.name for item in items if item.name.startswith(_HIDDEN))
+    return [replace(item, markup="") if counts[item.name] == 2 else item for item in items]
 
 
 def _without_seams(items: list[Item]) -> list[Item]:

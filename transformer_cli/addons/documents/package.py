@@ -55,7 +55,7 @@ class Package:
                     " remove the password, and save it in the format of today"
                 )
             refuse_package(
-                "is no file of an office program, or broken: it cannot be unpacked. Open it there and save it again"
+                "cannot be unpacked: it is no office file, or broken. Open it in its program, and save it again"
             )
         self._check()
 

@@ -91,6 +91,7 @@ class Paragraph:
 
     def __init__(self, builder: Builder, element: Element, runs: Runs) -> None:
         self.builder, self.source, self.runs = builder, builder.source, runs
+        self._mark_ends = {end: start for start, end in runs.marks.items()}
         self.forms: list[str] = []  # the properties of each, as they are written
         self._numbers: dict[str, int] = {}
         self._n_containers = 0
@@ -118,7 +119,7 @@ class Paragraph:
                 shown = self._shown(child)
                 kind = _Kind.PROTECTED if shown else _Kind.LEVEL
                 yield _Atom(kind, child.start, child.end, path, text=shown, raw=self.source[child.start : child.end])
-            elif name in runs.marks or name in runs.marks.values():
+            elif name in runs.marks or name in self._mark_ends:
                 yield self._mark(child, path)
             else:
                 yield _Atom(_Kind.LEVEL, child.start, child.end, path)
@@ -173,7 +174,7 @@ class Paragraph:
 
     def _mark(self, element: Element, path: tuple[int, ...]) -> _Atom:
         opens = element.name in self.runs.marks
-        name = element.name if opens else next(one for one, end in self.runs.marks.items() if end == element.name)
+        name = element.name if opens else self._mark_ends[element.name]
         number = attribute(self.source, element, "id") or ""
         return _Atom(
             _Kind.MARK, element.start, element.end, path, name=f"{name} {number}", opens=opens, closes=not opens
@@ -334,7 +335,9 @@ class _Unit:
             """Write what waits, before text in the formatting `following`, or the end of a container."""
             nonlocal open_form
             if open_form is not None and open_form != following:
-                self._tag((), _Mark(_Kind.TEXT, open_form), closes=True, name="form")
+                last = self.tags[-1].offset  # white space at the end of a run is not what its formatting is for
+                place = max(last, len(self.text.rstrip()))
+                self._tag((), _Mark(_Kind.TEXT, open_form), closes=True, name="form", place=place)
                 open_form = None
             for one in waiting:
                 self._object(one)
@@ -346,8 +349,11 @@ class _Unit:
         for atom in self.paragraph.builder.watched(self.atoms):
             if atom.kind in (_Kind.TEXT, _Kind.PROTECTED):
                 base = self.bases.get(atom.path, atom.form)
-                is_own = atom.kind == _Kind.TEXT and atom.form != base
-                flush(atom.form if is_own else None)
+                form = atom.form if atom.kind == _Kind.TEXT and atom.form != base else None
+                if form != open_form:
+                    flush(None)
+                    self._add_space(atom)
+                flush(form)
                 self._add_text(atom)
             elif atom.kind in (_Kind.OPEN, _Kind.CLOSE):
                 flush(None)
@@ -403,6 +409,11 @@ class _Unit:
             else Item(0, 0, is_tag=True)
             for item, where in zip(self.items, around, strict=True)
         ]
+
+    def _add_space(self, atom: _Atom) -> None:
+        """Add the white space that a text begins with."""
+        if atom.text[:1].isspace() and self.text and not self.text.endswith(" "):
+            self.text += " "
 
     def _add_text(self, atom: _Atom) -> None:
         new = WHITE_SPACE.sub(" ", atom.text)

@@ -1,19 +1,21 @@
 """`tfm translate --format`: a document in, the same document in another language out."""
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_name, refuse_bilingual
 from transformer_cli.addons.documents.document import BY_POSITION, REPAIRED, TranslatedUnit, translate_parsed
-from transformer_cli.addons.documents.formats import Format, TextFormat
+from transformer_cli.addons.documents.formats import Format, PackageFormat, TextFormat
 from transformer_cli.addons.documents.reading import read_file
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
-from transformer_cli.data.lines import read_chunks
+from transformer_cli.data.lines import READ_BYTES, read_chunks
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.errors import quoted
+from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.text_io import STDIN, STDOUT, open_input, open_output, write_bytes
@@ -29,7 +31,14 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
         source = files.enter_context(open_input(config.input, config.text))
         if config.input is None and source.isatty():
             LOGGER.info("Type a document; Ctrl-D ends it")
-        data = b"".join(read_chunks(source, config.input or STDIN))
+        if isinstance(form, PackageFormat) and config.output is None and sys.stdout is not None and sys.stdout.isatty():
+            raise ConfigError(
+                f"format={form.name}: a file that is no text. Name it with --output, or redirect the output"
+            )
+        if isinstance(form, TextFormat):
+            data = b"".join(read_chunks(source, config.input or STDIN))
+        else:
+            data = b"".join(iter(partial(source.read1, READ_BYTES), b""))
         if isinstance(form, TextFormat) and not form.is_bilingual:
             refuse_bilingual(bilingual_of_name(config.input or ""), config.input or STDIN)
         opened = read_file(form, data, config.input or STDIN)
