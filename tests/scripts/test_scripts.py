@@ -35,6 +35,7 @@ STARTED_BY = {
     "bench_nllb.py": "scripts/test_bench_nllb.py",
     "bench_pruning.py": "scripts/test_bench_pruning.py",
     "bench_readers.py bench_readers_xml.py": "scripts/test_bench_readers.py",
+    "bench_office.py office_makers.py": "scripts/test_bench_office.py",
     "bench_vmap.py": "scripts/test_bench_vmap.py",
     "bench_regress bench_regress.py": "scripts/test_bench_scripts.py",
     "bench_small_models.py": "scripts/test_bench_small_models.py",

@@ -419,6 +419,10 @@ class _Unit:
         new = WHITE_SPACE.sub(" ", atom.text)
         if new.startswith(" ") and (self.text == "" or self.text.endswith(" ")):
             new = new[1:]
+            if self.tags and self.tags[-1].offset == len(self.text) and self.marks[-1].kind == _Kind.OBJECT:
+                # White space on both sides of an object is one space for the model; the other belongs to the object.
+                space = f"{self.paragraph.opened(atom.form)} {self.paragraph.closed()}"
+                self.tags[-1] = replace(self.tags[-1], parts=(*self.tags[-1].parts, space))
         if atom.kind == _Kind.PROTECTED:
             assert atom.raw is not None
             self.protected.append(Protected(len(self.text), len(self.text) + len(new), atom.raw))
