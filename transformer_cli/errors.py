@@ -9,6 +9,7 @@ TfmError
 │   └── LostRankError    another process of the same training is gone or out of reach
 ├── DivergedError     6  the loss stopped being a number
 ├── LockedError       7  another process owns the run directory
+├── FlaggedError      8  a result that is written, and has to be checked, where this was to be told
 ├── Stopped         128+ a signal: 130 SIGINT, 143 SIGTERM, 129 SIGHUP, 138 SIGUSR1
 └── ElsewhereError    *  what ended another process of the same training, with its code
 """
@@ -53,6 +54,10 @@ class DivergedError(TfmError):
 
 class LockedError(TfmError):
     exit_code = 7
+
+
+class FlaggedError(TfmError):
+    exit_code = 8
 
 
 class Stopped(TfmError):

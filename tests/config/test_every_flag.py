@@ -98,6 +98,7 @@ VALUES: dict[str, str] = {
     "translate --format": "srt",
     "embed --output": "a.npy",
     "prepare --report": "cleaning.html",
+    "translate --report": "to_check.tsv",
     "config --command": "score",
     "serve --engine": "torch",
 }
@@ -105,6 +106,8 @@ VALUES: dict[str, str] = {
 # What a flag cannot be given without.
 WITH: dict[str, list[str]] = {
     "translate --reference": ["explain=true"],
+    "translate --report": ["format=srt"],
+    "translate --fail-on-flags": ["format=srt"],
     "translate --token-scores": ["output_format=jsonl"],
     "augment --reference": ["method=distill", "choose=chrf", "decode.n_best=2"],
     "augment --choose": ["decode.n_best=2"],
@@ -258,6 +261,10 @@ RUNS: dict[str, dict[str, Case]] = {
         "--to": Case("--to xx", "--to xx: not a language", code=2),
         "--terms": Case("--terms terms", "j i h"),
         "--alignments": Case("--alignments a.txt", writes="a.txt"),
+        "--report": Case("--report r.tsv --format html", writes="r.tsv", stdin="<p>a b c</p>"),
+        "--fail-on-flags": Case(
+            "--fail-on-flags --format html", "1 of 1 texts have flags", code=8, stdin="<p>a {name} c</p>"
+        ),
         "--token-scores": Case("--token-scores --output-format jsonl", '"token'),
         "--explain": Case("--explain", "%|probab|step"),
         "--reference": Case("--explain --reference two", "reference"),

@@ -110,6 +110,8 @@ BESIDE: dict[str, dict[str, Any]] = {
     "train.sharding": {"train.ema": None},
     "translate:likeliest": {"explain": True},
     "translate:reference": {"explain": True},
+    "translate:report": {"format": "html"},
+    "translate:fail_on_flags": {"format": "html"},
     "token_scores": {"output_format": "jsonl"},
     "evaluate:reference": {"source": "a.en"},
     "evaluate:source": {"reference": ["a.de", "b.de"]},

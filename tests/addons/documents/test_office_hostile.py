@@ -179,3 +179,25 @@ def test_a_document_is_translated_by_the_command_or_refused_with_nothing_written
     refused([*OPTIONS, "--input", "a.docx", "--output", "c.txt"], folder, code=3, says=says)
     assert {path.name for path in folder.iterdir()} >= {"a.docx", "b.docx"}
     assert not list(folder.glob("c.*"))
+
+
+def test_a_report_says_which_texts_to_check_and_where_they_are(folder: Path) -> None:
+    page = "<p>the cat</p>\n<p>the {name} cat {name} drank 17</p>\n"
+    given = [*OPTIONS, "--format", "html", "--report", "report.tsv", "--output", "out.html"]
+    ran = run([*given, "--fail-on-flags"], folder, stdin=page.encode())
+    assert ran.code == 8
+    assert "out.html: " in ran.err.decode().splitlines()[-1]
+    assert "texts have flags. Check them: see report.tsv" in ran.err.decode().splitlines()[-1]
+    assert (folder / "out.html").read_text(encoding="utf-8").count("{name}") == 2
+    head, *rows = (folder / "report.tsv").read_text(encoding="utf-8").splitlines()
+    assert head.split("\t") == ["place", "flags", "source", "translation"]
+    cells = [row.split("\t") for row in rows]
+    assert [row for row in cells if row[0] == "line 2" and row[2] == "the {name} cat {name} drank 17"]
+    assert run([*given, "--overwrite"], folder, stdin=page.encode()).code == 0
+    data = docx("<w:p><w:r><w:t>the {name} cat {name} drank 17</w:t></w:r></w:p>")
+    given = [*OPTIONS, "--format", "docx", "--report", "docx.tsv", "--output", "out.docx"]
+    assert run(given, folder, stdin=data).code == 0
+    place = (folder / "docx.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")[0]
+    assert place == "word/document.xml, text 1"
+    says = ["--report report.tsv: is for documents. Add --format"]
+    refused([*OPTIONS, "--report", "report.tsv"], folder, code=2, says=says, stdin=b"the cat\n")

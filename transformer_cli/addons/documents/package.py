@@ -128,7 +128,7 @@ class Package:
             finally:
                 ON_UNIT.reset(was)
             n_units += len(documents[-1].units)
-        return OpenFile(tuple(documents), partial(self._written, names, finish))
+        return OpenFile(tuple(documents), partial(self._written, names, finish), tuple(names))
 
     def _written(self, names: Sequence[str], finish: "Finish | None", texts: Sequence[str]) -> bytes:
         changed = dict(zip(names, texts, strict=True))

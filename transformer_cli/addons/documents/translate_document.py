@@ -2,24 +2,31 @@
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_name, refuse_bilingual
-from transformer_cli.addons.documents.document import BY_POSITION, REPAIRED, TranslatedUnit, translate_parsed
-from transformer_cli.addons.documents.formats import Format, PackageFormat, TextFormat
+from transformer_cli.addons.documents.document import (
+    BY_POSITION,
+    REPAIRED,
+    TranslatedDocument,
+    TranslatedUnit,
+    translate_parsed,
+)
+from transformer_cli.addons.documents.formats import Format, OpenFile, PackageFormat, TextFormat
 from transformer_cli.addons.documents.reading import read_file
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
-from transformer_cli.data.lines import READ_BYTES, read_chunks
+from transformer_cli.data.lines import READ_BYTES, read_chunks, shown
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.errors import ConfigError, quoted
+from transformer_cli.errors import ConfigError, FlaggedError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.text_io import STDIN, STDOUT, open_input, open_output, write_bytes
 
+_REPORT_HEAD = ("place", "flags", "source", "translation")
 _N_SHOWN = 5  # texts that a warning shows
 _HARMLESS = (REPAIRED, BY_POSITION)  # flags that are counted, and whose texts are not shown
 
@@ -44,13 +51,42 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
         opened = read_file(form, data, config.input or STDIN)
         _, translator = open_translator(config, device)
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
+        report = None
+        if config.report is not None:
+            report = files.enter_context(open_output(config.report, replace=config.overwrite))
         symbols = placeholder_symbols(translator.tokenizers)
         documents = translate_parsed(opened.documents, translator.translate, symbols=symbols)
         write_bytes(sink, opened.write([one.text for one in documents]), config.output or STDOUT)
-    _report([unit for one in documents for unit in one.units], config)
+        rows = list(_report_rows(opened, documents))
+        if report is not None:
+            write_bytes(report, "".join(map(_tsv, [_REPORT_HEAD, *rows])).encode(), config.report or "")
+    units = [unit for one in documents for unit in one.units]
+    _log(units, config)
+    if config.fail_on_flags and rows:
+        where = f"see {shown(config.report)}" if config.report else "add --report FILE to see which"
+        raise FlaggedError(
+            f"{config.output or STDOUT}: {len(rows):,} of {len(units):,} texts have flags. Check them: {where}"
+        )
 
 
-def _report(units: Sequence[TranslatedUnit], config: TranslateConfig) -> None:
+def _report_rows(opened: OpenFile, documents: Sequence[TranslatedDocument]) -> Iterator[tuple[str, ...]]:
+    """Returns place, flags, source and translation of each text that has flags."""
+    for n, (document, translated) in enumerate(zip(opened.documents, documents, strict=True)):
+        for number, unit in enumerate(translated.units, 1):
+            if flags := [*unit.flags, *flags_set(unit.result)]:
+                place = f"text {number}"
+                if opened.names:
+                    place = f"{opened.names[n]}, {place}"
+                elif document.lines:
+                    place = f"line {document.lines[number - 1]}"
+                yield place, " ".join(flags), unit.source, unit.text
+
+
+def _tsv(row: Sequence[str]) -> str:
+    return "\t".join(" ".join(cell.split()) for cell in row) + "\n"
+
+
+def _log(units: Sequence[TranslatedUnit], config: TranslateConfig) -> None:
     """Log what the document does not show."""
     n_units = len(units)
     if not n_units:

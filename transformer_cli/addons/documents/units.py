@@ -18,6 +18,7 @@ from transformer_cli.data.normalization import has_letters
 _T = TypeVar("_T")
 Parts = tuple[str | int, ...]  # literal text, and indices of units
 WHITE_SPACE = re.compile(r"\s+")
+_LINE_END = re.compile(r"\r\n?|\n")
 _ITEMS_BETWEEN_CALLS = 500  # of `on_unit`, in loops over parts of a unit
 _ENTITY = re.compile(r"&(?:#\w{1,8}|\w{1,32});?")
 LINE_BREAK = "br"  # the name of a tag that is one
@@ -82,6 +83,7 @@ class Unit:
 class Document:
     parts: Parts
     units: tuple[Unit, ...]
+    lines: tuple[int, ...] = ()  # of the source, on which the units begin, from 1; where a parser knows them
 
 
 class UnreadableError(Exception):
@@ -161,7 +163,12 @@ class Builder:
         for start, end, unit in self.places:
             found += [*self.parts(position, start), unit]
             position = end
-        return Document((*found, *self.parts(position, len(self.source))), tuple(self.units))
+        return Document((*found, *self.parts(position, len(self.source))), tuple(self.units), self._lines())
+
+    def _lines(self) -> tuple[int, ...]:
+        ends = [match.start() for match in _LINE_END.finditer(self.source)]
+        starts = sorted((unit, start) for start, _, unit in (*self.places, *self.inner))
+        return tuple(bisect_left(ends, start) + 1 for _, start in starts)
 
 
 @dataclass

@@ -60,6 +60,15 @@ class TranslateConfig:
         flag="--terms",
     )
     alignments: str | None = key(None, "Output file for word alignments, as i-j.", path=True, flag="--alignments")
+    report: str | None = key(
+        None,
+        "Output file for the texts of a document that have flags, and their places, as TSV.",
+        path=True,
+        flag="--report",
+    )
+    fail_on_flags: bool = key(
+        False, "End with exit code 8 if a text of a document has flags; the output is written.", flag="--fail-on-flags"
+    )
     token_scores: bool = key(False, "Add the log-probability of each token. jsonl only.", flag="--token-scores")
     explain: bool = key(
         False, "Show every step: the likeliest tokens, and the hypotheses of the beam.", flag="--explain"
@@ -97,6 +106,11 @@ class TranslateConfig:
             raise ConfigError(f"likeliest={self.likeliest}: is for --explain. Add it, or leave this out")
         if self.format != LINES:
             self._check_document()
+        elif self.report is not None or self.fail_on_flags:
+            given = "--fail-on-flags" if self.report is None else f"--report {self.report}"
+            raise ConfigError(
+                f"{given}: is for documents. Add --format, or use --output-format jsonl, which has the flags"
+            )
 
     def _check_document(self) -> None:
         for setting, is_set in (

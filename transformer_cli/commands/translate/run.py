@@ -91,10 +91,11 @@ def check_paths(config: TranslateConfig) -> None:
         "--terms": config.terms,
         "--reference": config.reference,
     }
-    outputs = {"--output": config.output, "--alignments": config.alignments}
+    outputs = {"--output": config.output, "--alignments": config.alignments, "--report": config.report}
     check_files(inputs, outputs, overwrite=config.overwrite)
-    if config.output is not None and config.alignments is not None and same_file(config.output, config.alignments):
-        raise ConfigError(f"{config.alignments}: both --output and --alignments. Choose another --alignments")
+    for flag, name in (("--alignments", config.alignments), ("--report", config.report)):
+        if config.output is not None and name is not None and same_file(config.output, name):
+            raise ConfigError(f"{name}: both --output and {flag}. Choose another {flag}")
 
 
 def refuse_typed(config: TranslateConfig) -> None:

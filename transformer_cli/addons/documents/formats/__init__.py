@@ -22,6 +22,7 @@ class OpenFile:
 
     documents: "tuple[Document, ...]"
     write: Callable[[Sequence[str]], bytes]
+    names: tuple[str, ...] = ()  # of the documents within the file, where it has several
 
 
 @dataclass(frozen=True)
