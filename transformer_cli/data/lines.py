@@ -27,7 +27,7 @@ SKIP_HINT = ", or drop such pairs with data.on_bad=skip"
 NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
 
 _BOM = b"\xef\xbb\xbf"
-HEAD_BYTES = 4096
+_HEAD_BYTES = 4096
 _SAVE_AS_TEXT = "Save its text as a plain text file in UTF-8"
 _TRANSLATE = f"{_SAVE_AS_TEXT}; tfm translate --format {{}} takes it as it is"
 _SAVE_AS_CSV = "Save the sheet as CSV in UTF-8"
@@ -264,7 +264,7 @@ def _decoded_blocks(stream: ByteSource, lines: Lines, skip_hint: str) -> Iterato
     is_first = True
     for block in _blocks(stream, lines):
         if is_first:
-            _refuse_other_formats(block[:HEAD_BYTES], lines.name)
+            _refuse_other_formats(block[:_HEAD_BYTES], lines.name)
             block = block.removeprefix(_BOM)
         is_first = is_first and not block
         if block:
@@ -283,8 +283,8 @@ def read_chunks(source: ChunkSource, name: str) -> Iterator[bytes]:
     head, pending = b"", bytearray()
     n_lines, end = 0, 0  # lines handed out; bytes of `pending` that are whole lines
     while piece := source.read1(READ_BYTES):
-        if len(head) < HEAD_BYTES:
-            head += piece[: HEAD_BYTES - len(head)]
+        if len(head) < _HEAD_BYTES:
+            head += piece[: _HEAD_BYTES - len(head)]
             _refuse_other_formats(head, name)
         if not end:
             first = piece.find(b"\n")
@@ -357,7 +357,7 @@ def _decode_one_by_one(block: bytes, lines: Lines, *, skip_hint: str) -> Iterato
 
 def _likely(block: bytes, skip_hint: str) -> str:
     """The probable encoding of undecodable bytes, and the remedy."""
-    head = block[:HEAD_BYTES]
+    head = block[:_HEAD_BYTES]
     if len(_CONTROL.findall(head)) * 20 > len(head):
         return "it looks like binary data. Name a text file"
     bad = b"".join(islice((line for line in block.split(b"\n") if not _is_utf8(line)), _MANY_LINES))
@@ -380,6 +380,14 @@ def _is_utf8(line: bytes) -> bool:
 def _refuse_other_formats(head: bytes, name: str) -> None:
     if (fault := other_format(head)) is not None:
         raise DataError(f"{name}: {fault}")
+
+
+def other_format_of(path: Path) -> str | None:
+    """The same of a file, if it is not packed."""
+    if path.name.endswith(".gz") or not path.is_file():
+        return None
+    with _faults_of(path), path.open("rb") as file:
+        return other_format(file.read(_HEAD_BYTES))
 
 
 def other_format(head: bytes) -> str | None:

@@ -15,7 +15,7 @@ from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
-from transformer_cli.data.lines import HEAD_BYTES, ChunkSource, other_format, shown
+from transformer_cli.data.lines import ChunkSource, other_format_of, shown
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table
@@ -80,11 +80,8 @@ def check_paths(config: TranslateConfig) -> None:
         raise ConfigError(
             f"{shown(config.text)}: a file has this name. Add --input to translate the file, or pipe the text in"
         )
-    if config.format == LINES and config.input is not None and Path(config.input).is_file():
-        with Path(config.input).open("rb") as file:
-            fault = None if config.input.endswith(".gz") else other_format(file.read(HEAD_BYTES))
-        if fault is not None:
-            raise DataError(f"{shown(config.input)}: {fault}")
+    if config.format == LINES and config.input is not None and (fault := other_format_of(Path(config.input))):
+        raise DataError(f"{shown(config.input)}: {fault}")
     inputs = {
         "--input": config.input,
         "--prefix": config.prefix,
