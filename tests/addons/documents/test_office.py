@@ -127,6 +127,34 @@ def test_marks_pictures_and_fields_are_written_once() -> None:
     )
 
 
+@each(
+    "parts",
+    [
+        ["see ", field("HYPERLINK x", "our page"), " now"],
+        [field("HYPERLINK x", "our page"), " now"],
+        ["see ", field("HYPERLINK x", "our page")],
+        [field("HYPERLINK x", "our page") + "<w:r><w:tab/></w:r>", "next"],
+    ],
+)
+def test_a_link_that_is_a_field_keeps_its_parts_around_its_text(parts: list[str]) -> None:
+    data = docx(paragraph(*[part if part.startswith("<") else run(part) for part in parts]))
+    for one in (data, translate(data, "docx", reversed_words)[0], translate(data, "docx", capitals)[0]):
+        found = body(one)
+        ElementTree.fromstring(f"<a {W}>{found}</a>")
+        kinds = [found.index(f'w:fldCharType="{kind}"') for kind in ("begin", "separate", "end")]
+        assert kinds == sorted(kinds)
+        inner = ElementTree.fromstring(
+            f"<a {W}><w:r>{found[kinds[1] - len('<w:fldChar ') : kinds[2] - len('<w:fldChar ')]}</w:r></a>"
+        )
+        assert sorted("".join(inner.itertext()).lower().split()) == ["our", "page"]
+
+
+def test_the_beginning_of_a_field_that_ends_in_another_paragraph_stays_in_one_piece() -> None:
+    begin = field("TOC", "").partition("<w:r><w:t xml")[0]
+    found = body(translate(docx(paragraph(run("a "), begin, run("b c"))), "docx", reversed_words)[0])
+    assert begin in found
+
+
 def test_space_at_the_end_of_a_text_that_does_not_keep_it_stays_visible() -> None:
     data = docx("<w:p><w:r><w:t>big</w:t></w:r>" + run(" cat", BOLD) + "</w:p>")
     found = formatted(translate(data, "docx", reversed_words)[0])

@@ -211,28 +211,41 @@ class Paragraph:
             elif "end" in kind and starts:
                 start = starts.pop()
                 found[start:] = self._field(found[start:])
+        for start in reversed(starts):  # whose ends are in other paragraphs
+            divides = self._divides(found[start:])
+            if divides is not None and found[start].path == found[start + divides].path:
+                found[start : start + divides + 1] = [self._level(found[start : start + divides + 1], _Kind.LEVEL)]
         return found
+
+    def _divides(self, atoms: Sequence[_Atom]) -> int | None:
+        """The place between what a field is and its result."""
+        for i, one in enumerate(atoms):
+            if one.name == self.runs.field_part and "separate" in self.source[one.start : one.end]:
+                return i
+        return None
 
     def _field(self, atoms: list[_Atom]) -> list[_Atom]:
         path, end = atoms[0].path, atoms[-1]
         if end.path != path:
             return atoms
-        parts = [i for i, one in enumerate(atoms) if one.name == self.runs.field_part]
-        divides = next((i for i in parts if "separate" in self.source[atoms[i].start : atoms[i].end]), len(atoms) - 1)
+        found = self._divides(atoms)
+        divides = len(atoms) - 1 if found is None else found
         instruction = unescape(
             re.sub(r"<[^<>]*>", "", "".join(self.source[one.start : one.end] for one in atoms[:divides]))
         )
         if _is_translated(instruction) and divides < len(atoms) - 1:
-            opening = self._level(atoms[: divides + 1], path)
-            return [*opening, *atoms[divides + 1 :]]
-        raw = "".join(self._composed(one) for one in atoms)
+            self._n_containers += 1
+            number = self._n_containers
+            inner = [replace(one, path=(*path, number, *one.path[len(path) :])) for one in atoms[divides + 1 : -1]]
+            opening, closing = self._level(atoms[: divides + 1], _Kind.OPEN), self._level([end], _Kind.CLOSE)
+            return [replace(opening, form=number), *inner, replace(closing, form=number)]
         shown = " ".join("".join(one.text for one in atoms[divides:]).split())
-        kind = _Kind.PROTECTED if shown else _Kind.LEVEL
-        return [_Atom(kind, atoms[0].start, end.end, path, text=shown, raw=raw)]
+        return [replace(self._level(atoms, _Kind.PROTECTED if shown else _Kind.LEVEL), text=shown)]
 
-    def _level(self, atoms: Sequence[_Atom], path: tuple[int, ...]) -> list[_Atom]:
+    def _level(self, atoms: Sequence[_Atom], kind: int) -> _Atom:
+        """Atoms as one, beside runs and not in one."""
         raw = "".join(self._composed(one) for one in atoms)
-        return [_Atom(_Kind.LEVEL, atoms[0].start, atoms[-1].end, path, raw=raw)]
+        return _Atom(kind, atoms[0].start, atoms[-1].end, atoms[0].path, raw=raw)
 
     # ---- Units
 
@@ -264,6 +277,12 @@ class Paragraph:
 
     def closed(self) -> str:
         return f"</{self._raw(self.runs.text)}></{self._raw(self.runs.run)}>"
+
+    def run_opened(self) -> str:
+        return f"<{self._raw(self.runs.run)}>"
+
+    def run_closed(self) -> str:
+        return f"</{self._raw(self.runs.run)}>"
 
     def text_again(self) -> str:
         """The end of a text, and the beginning of another in the same run that keeps its white space."""
@@ -498,8 +517,12 @@ class _Unit:
                     forms.append(mark.form)
                 elif len(forms) > 1:
                     forms.pop()
+        if self.atoms[0].raw is not None:  # which begins in a run
+            found.insert(0, paragraph.run_closed())
         if self.ends is None:
             close()
+            if self.atoms[-1].raw is not None:
+                found.append(paragraph.run_opened())
         else:
             open_run(self.ends)
             flush()
