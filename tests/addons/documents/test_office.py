@@ -1,5 +1,6 @@
 """Office Open XML: which texts are translated, how runs get their formatting, and what stays as it is."""
 
+import re
 import time
 from xml.etree import ElementTree
 
@@ -187,7 +188,10 @@ def test_the_description_of_a_picture_is_translated() -> None:
 
 _TEXT = st.text(st.sampled_from("ab c.,é&<\"'"), max_size=8)
 _FORMATS = st.sampled_from(["", BOLD, ITALIC, "<w:rPr><w:b/><w:i/></w:rPr>", '<w:rPr><w:lang w:val="en"/></w:rPr>'])
-_OTHERS = st.sampled_from(["", '<w:bookmarkStart w:id="1"/>', '<w:bookmarkEnd w:id="1"/>', "<w:r><w:sym/></w:r>"])
+_OBJECTS = ('<w:bookmarkStart w:id="1"/>', '<w:bookmarkEnd w:id="1"/>', "<w:r><w:sym/></w:r>")
+_MORE = (field("PAGE", "7"), field("HYPERLINK x", "a b"), "<w:r><w:tab/></w:r>", "<w:r><w:br/></w:r>", BOX)
+_MORE += ("<w:hyperlink>" + run("a ") + run("b", BOLD) + "</w:hyperlink>",)
+_OTHERS = st.sampled_from(["", *_OBJECTS, *_MORE])
 
 
 @given(st.lists(st.tuples(_TEXT, _FORMATS, _OTHERS, st.booleans()), max_size=8))
@@ -207,8 +211,11 @@ def test_each_letter_keeps_its_formatting_where_a_translation_has_the_same_words
         if not character.isspace()
         for letter in character.upper()
     ]
-    for other in {other.replace("<w:r>", "").replace("</w:r>", "") for _, _, other, _ in parts if other}:
-        assert body(found).count(other) == body(data).count(other)
+    for other in _OBJECTS:
+        inner = other.replace("<w:r>", "").replace("</w:r>", "")
+        assert body(found).count(inner) == body(data).count(inner)
+    kinds = re.findall('w:fldCharType="([a-z]+)"', body(found))
+    assert kinds == ["begin", "separate", "end"] * (len(kinds) // 3)
     assert members(translate(data, "docx", echo)[0]) == members(data)
 
 
