@@ -6,7 +6,8 @@ from functools import partial
 
 from transformer_cli.addons.documents.formats import OpenFile
 from transformer_cli.addons.documents.package import Package, refuse_package
-from transformer_cli.addons.documents.runs import Paragraph, Runs
+from transformer_cli.addons.documents.run_atoms import Runs
+from transformer_cli.addons.documents.runs import Paragraph
 from transformer_cli.addons.documents.sheet_tables import name_columns
 from transformer_cli.addons.documents.units import Builder, Document
 from transformer_cli.addons.documents.xml import escape_in_quotes, escape_xml
