@@ -91,3 +91,13 @@ def test_many_terms_are_found_as_fast_as_few() -> None:
 def test_an_empty_file_holds_no_terms(tmp_path: Path) -> None:
     (tmp_path / "terms.tsv").touch()
     assert read_terms(tmp_path / "terms.tsv").terms == []
+
+
+def test_the_terms_within_texts_are_those_that_any_part_of_them_has() -> None:
+    phrases = ("hot dog", "dog", "dog food", "US", "cat")
+    terms = Terminology([Term(phrase, ("x",), n) for n, phrase in enumerate(phrases)], name="terms")
+    assert [term.source for term in terms.find("A hot dog food")] == ["hot dog"]
+    within = terms.within(["A Hot dog food", "us"])
+    assert {term.source for term in within.terms} == {"hot dog", "dog", "dog food"}
+    for text in ("A Hot dog food", "dog food", "food", "us"):
+        assert within.find(text) == terms.find(text)

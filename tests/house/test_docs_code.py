@@ -171,8 +171,8 @@ def test_the_clients_of_the_page_about_apis_run(capsys: pytest.CaptureFixture[st
         program = python_of(page).replace("http://127.0.0.1:8080", server.url)
         assert server.url in program
         exec(program, {})
-    # The stand-in writes each word in capitals.
-    assert capsys.readouterr().out == "TWO DOGS IN THE SNOW.\n<p>TWO <b>DOGS</b></p>\n"
+    # The stand-in writes each word in capitals, and terms as they are.
+    assert capsys.readouterr().out == "TWO DOGS IN THE SNOW.\n<p>TWO <b>DOGS</b></p>\nTWO Dackel.\n"
 
 
 # ---- What programs print

@@ -1,7 +1,7 @@
 """A terminology: phrases of the source that have to be translated in a given way."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -59,16 +59,28 @@ class Terminology:
             i += max(1, n_words)
         return list(found)
 
+    def within(self, texts: Iterable[str]) -> "Terminology":
+        """The terms that stand in the texts, also where they overlap: any part of these has the terms it had in all."""
+        found: dict[Term, None] = {}
+        for text in map(canonical, texts):
+            for words in {words_of(text), words_of(text.lower())}:
+                found |= dict.fromkeys(term for i in range(len(words)) for _, term in self._from(words, i))
+        return Terminology(found, name=self.name)
+
     def _longest(self, words: Sequence[str], first: int) -> tuple[int, Term | None]:
         """The longest term that `words` have from `first` on, and its number of words."""
-        node, found, n_words = self._first_words, None, 0
+        *_, longest = ((0, None), *self._from(words, first))
+        return longest
+
+    def _from(self, words: Sequence[str], first: int) -> Iterator[tuple[int, Term]]:
+        """The terms that `words` have from `first` on, each with its number of words, shortest first."""
+        node = self._first_words
         for n, word in enumerate(islice(words, first, None), start=1):
             if (following := node.next_words.get(word)) is None:
-                break
+                return
             node = following
             if node.term is not None:
-                found, n_words = node.term, n
-        return n_words, found
+                yield n, node.term
 
 
 class _Node:

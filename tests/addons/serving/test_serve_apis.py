@@ -289,7 +289,7 @@ def test_deepl_forms_repeat_text(served: Running) -> None:
         ),
         ({"ignore_tags": {}}, "ignore_tags: {} is no text"),
         ({"formality": "less"}, "formality: 'less' is not taken. Choose one of default, prefer_more, prefer_less"),
-        ({"glossary_id": "x"}, "glossary_id: not on this server. Leave it out"),
+        ({"style_id": "x"}, "style_id: not on this server. Leave it out"),
         ({"show_billed_characters": 7}, "show_billed_characters: 7 is neither true nor false"),
         (
             {"text": ["<x>a</x>"], "ignore_tags": ["x"]},

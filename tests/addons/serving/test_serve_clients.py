@@ -69,7 +69,7 @@ def test_the_deepl_client_lists_languages_and_usage(translator: deepl.DeepLClien
     usage = translator.get_usage()
     assert usage.character.valid
     assert not usage.any_limit_reached
-    assert translator.get_glossary_languages() == []
+    assert len(translator.get_glossary_languages()) == 2
     assert translator.list_glossaries() == []
 
 
@@ -80,7 +80,7 @@ def test_the_deepl_client_gets_its_own_errors(translator: deepl.DeepLClient) -> 
         deepl.DeepLException, match=r"message: target_lang: 'FR' is not supported\. Choose one of EN, DE"
     ):
         translator.translate_text("Hund", target_lang="FR")
-    with pytest.raises(deepl.DeepLException, match="glossary_id: not on this server"):
+    with pytest.raises(deepl.DeepLException, match="Not found, message: Glossary not found"):
         translator.translate_text("Hund", source_lang="DE", target_lang="EN-US", glossary="abc")
 
 
@@ -143,7 +143,8 @@ def test_weblate_as_deepl(served: Running) -> None:
     _, targets = served.ask("/v2/languages?type=target", headers=headers)
     assert {one["language"] for one in sources} == {"DE", "EN"}
     assert {one["language"] for one in targets} == {"DE", "EN-GB", "EN-US"}
-    assert served.ask("/v2/glossary-language-pairs", headers=headers) == (200, {"supported_languages": []})
+    pairs = [{"source_lang": "de", "target_lang": "en"}, {"source_lang": "en", "target_lang": "de"}]
+    assert served.ask("/v2/glossary-language-pairs", headers=headers) == (200, {"supported_languages": pairs})
     body = {
         "text": ['ein <x id="4"></x> Hund &amp; mehr'],
         "source_lang": "DE",

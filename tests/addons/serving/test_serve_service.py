@@ -19,6 +19,7 @@ from transformer_cli.addons.interop import conversions
 from transformer_cli.addons.serving import models as serving_models
 from transformer_cli.addons.serving.apis.own import response_json
 from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.glossaries import Dictionary
 from transformer_cli.addons.serving.keys import LimitsConfig, ServeConfig
 from transformer_cli.addons.serving.models import ModelTable, ServedModel
 from transformer_cli.addons.serving.service import (
@@ -252,6 +253,21 @@ def test_terms_and_prefixes_are_in_the_translation(service: Service) -> None:
     assert "pretty" in translated(service, "the cat sat .", options=options)[0]
     options = replace(PLAIN, prefix="a woman")
     assert translated(service, "the cat sat .", options=options)[0].startswith("a woman")
+
+
+@each("kept", ["cat", "the cat", "cat sat ."])
+def test_a_term_with_the_same_text_on_both_sides_is_kept_as_it_is(service: Service, kept: str) -> None:
+    by_glossary = replace(PLAIN, glossaries=(Dictionary({kept: kept, "dog": "dog"}),))
+    for options in (replace(PLAIN, terms=((kept, kept),)), by_glossary):
+        assert kept in translated(service, "the cat sat .", options=options)[0]
+    assert kept not in translated(service, "the cat sat .")[0]
+
+
+def test_an_entry_that_the_vocabulary_cannot_write_is_named_where_its_phrase_occurs(service: Service) -> None:
+    options = replace(PLAIN, glossaries=(Dictionary({"dog": "\u6f22", "cat": "\u6f22"}),))
+    assert translated(service, "the man .", options=options) == translated(service, "the man .")
+    error = refusal(lambda: translated(service, "the cat .", options=options))
+    assert error.message.startswith("glossary:2: '漢' cannot be written with the pieces of this model")
 
 
 # ---- Limits

@@ -34,7 +34,10 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # of thi
 
 
 class StandInTranslator:
-    """Writes each word in capitals, or, if `reverses`, the words from the last to the first. Alignments are exact."""
+    """Writes each word in capitals, or, if `reverses`, the words from the last to the first. Alignments are exact.
+
+    Terms are written as they are.
+    """
 
     written: Callable[[str], str] = staticmethod(str.upper)
 
@@ -66,6 +69,8 @@ class StandInTranslator:
         if self.call.is_over:
             raise GoneError
         text = " ".join(reversed(words)) if self.reverses else self.written(line)
+        for term in self.options.terminology.find(line) if self.options.terminology else ():
+            text = text.replace(self.written(term.source), term.targets[0])
         n_words = len(words)
         links = [(i, n_words - 1 - i if self.reverses else i) for i in range(n_words)]
         candidates = [Candidate(text if n == 0 else f"{text} ({n})", -1.0 - n, -1.0 - n, n_words + 1) for n in range(9)]
@@ -166,7 +171,7 @@ def running(server: Server) -> Iterator[Running]:
     finally:
         uvicorn_server.should_exit = True
         thread.join(20)
-        server.threads.shutdown()
+        server.close()
         for model in server.service.table.models:
             if hasattr(model, "shared"):
                 model.shared.close()

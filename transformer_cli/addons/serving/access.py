@@ -26,12 +26,13 @@ class Access:
         per_minute = config.limits.per_minute
         self.rate = None if per_minute is None else Rate(per_minute)
 
-    def check(self, key: str | None, client: str, *, counts: bool = True) -> None:
-        """Raises RequestError 401 without a valid key where one is needed, 429 for too many requests.
+    def check(self, key: str | None, client: str, *, counts: bool = True) -> str:
+        """Returns the name of the key, empty where none is needed.
 
-        `counts`: whether the request is one of those that have a rate.
+        Raises RequestError 401 without a valid key where one is needed, 429 for too many requests. `counts`: whether
+        the request is one of those that have a rate.
         """
-        who = address_of(client)
+        who, found = address_of(client), None
         if self.keys is not None:
             found = self.keys.find(key) if key else None
             if found is None:
@@ -41,6 +42,7 @@ class Access:
             who = f"key {found}"
         if counts:
             self._count(who)
+        return found or ""
 
     def _count(self, who: str) -> None:
         if self.rate is not None and (wait := self.rate.take(who)) > 0:
@@ -98,7 +100,7 @@ class KeyFile:
         return True
 
     def find(self, key: str) -> str | None:
-        """A name of `key` for counting, None if it is not valid; takes as long for one key as for another."""
+        """A name that does not tell `key`, None if it is not valid; takes as long for one key as for another."""
         given, found = hashlib.sha256(key.encode("utf-8", "replace")).digest(), None
         for known in self.hashes:
             if hmac.compare_digest(known, given):

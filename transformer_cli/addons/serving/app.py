@@ -9,7 +9,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from transformer_cli.addons.serving.access_log import AccessLog
-from transformer_cli.addons.serving.apis import deepl, libretranslate, opennmt, own, page
+from transformer_cli.addons.serving.apis import deepl, deepl_glossaries, libretranslate, opennmt, own, page
 from transformer_cli.addons.serving.errors import RequestError, error_answer, headers_of, log_fault
 from transformer_cli.addons.serving.gate import Gate
 from transformer_cli.addons.serving.metrics import CONTENT_TYPE
@@ -28,6 +28,7 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
             *page.routes(server),
             *libretranslate.routes(server),
             *deepl.routes(server),
+            *deepl_glossaries.routes(server),
             *opennmt.routes(server),
         ],
         exception_handlers={
@@ -47,7 +48,7 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
         inner = CORSMiddleware(
             app,
             allow_origins=config.cors,
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-API-Key"],
             expose_headers=["Retry-After"],
         )
@@ -100,8 +101,8 @@ def answered(request: Request, error: RequestError) -> Response:
     path = request.url.path
     if path in libretranslate.PATHS:
         status, body = libretranslate.error(error.status, error.message)
-    elif path.startswith(deepl.PREFIX):
-        status, body = deepl.error(error.status, error.message)
+    elif path.startswith(deepl.PREFIXES):
+        status, body = deepl.error(error.status, error.message, error.detail)
     elif path.startswith(opennmt.PREFIX):
         status, body = opennmt.error(error.status, error.message)
     else:

@@ -16,12 +16,14 @@ LONGEST_MESSAGE = 1000  # characters: what a request has in it may be longer
 class RequestError(Exception):
     """An HTTP status, and one line for people: what is wrong, where, what to do. `retry_after` is in seconds.
 
-    Whatever a message shows of a request, it is short and printable.
+    Whatever a message shows of a request, it is short and printable. `detail` is for APIs that have a line of their own
+    for it.
     """
 
-    def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(self, status: int, message: str, *, retry_after: float | None = None, detail: str = "") -> None:
         super().__init__(message)
         self.status, self.message, self.retry_after = status, printable(message, LONGEST_MESSAGE), retry_after
+        self.detail = printable(detail, LONGEST_MESSAGE)
 
 
 def error_answer(error: RequestError) -> JSONResponse:

@@ -32,6 +32,12 @@ class LimitsConfig:
     )
     terms: int = key(1000, "Phrases, of both languages, in the terms of a request; more are answered with 413.", low=1)
     term_characters: int = key(200, "Characters of a phrase of a term; more are answered with 413.", low=1)
+    glossaries: int = key(
+        1000, "Glossaries of one API key, or of all where there are no keys; more are answered with 456.", low=1
+    )
+    glossary_bytes: int = key(
+        10_000_000, "Bytes of the entries of all glossaries of one API key; more are answered with 456.", low=100
+    )
     body_bytes: int = key(2_000_000, "Bytes of a request's body; more are answered with 413.", low=100)
     queue: int = key(
         2000, "Lines that may wait or be translated at once; a request beyond is answered with 503.", low=1
@@ -94,6 +100,11 @@ class ServeConfig:
         "File with the API keys that requests need one of, a key a line; unset: none.",
         path=True,
         flag="--api-keys",
+    )
+    glossaries: str | None = key(
+        None,
+        "Folder in which glossaries are kept; it is made if it is missing. Unset: in memory, until the server ends.",
+        path=True,
     )
     cors: list[str] = key(
         [], "Origins whose pages may call the server, as https://example.org; `*`: all.", flag="--cors"

@@ -189,7 +189,7 @@ def serve(server: Server, sockets: list[socket.socket]) -> None:
         process.run(sockets)
     finally:
         ended.set()
-        server.threads.shutdown(wait=False, cancel_futures=True)
+        server.close()
         if log is not None:
             log.close()
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -12,6 +13,7 @@ from transformer_cli.addons.serving.access import Access
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, form_fields, parse_json
 from transformer_cli.addons.serving.gate import RECORD
+from transformer_cli.addons.serving.glossaries import GlossaryStore
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.metrics import Metrics
 from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, TranslationResponse
@@ -30,9 +32,15 @@ class Server:
         self.config, self.service = config, service
         self.metrics = metrics or Metrics()
         self.access = Access(config)
+        self.glossaries = GlossaryStore(config.limits, None if config.glossaries is None else Path(config.glossaries))
         self.threads = ThreadPoolExecutor(config.limits.requests, thread_name_prefix="request")
         self.is_ready = False
         self.is_draining = False
+
+    def close(self) -> None:
+        """End the threads, and let another process use the folder of the glossaries."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.glossaries.close()
 
     async def run(self, request: Request, work: Callable[[RequestCall], _T]) -> _T:
         """`work` in a thread of its own, with a claim that ends when the client goes. Its body has been read."""
@@ -76,12 +84,13 @@ class Server:
             for watch in watches:
                 watch.cancel()
 
-    def authorise(self, request: Request, key: str | None = None, *, counts: bool = True) -> None:
-        """Raises RequestError 401 or 429. `key` is what the body has, where an API has keys there; headers go first.
+    def authorise(self, request: Request, key: str | None = None, *, counts: bool = True) -> str:
+        """Returns the name of the API key, empty where none is needed. Raises RequestError 401 or 429.
 
-        `counts`: whether the request is one of those that have a rate.
+        `key` is what the body has, where an API has keys there; headers go first. `counts`: whether the request is one
+        of those that have a rate.
         """
-        self.access.check(_key_in(request) or key, request.client.host if request.client else "", counts=counts)
+        return self.access.check(_key_in(request) or key, request.client.host if request.client else "", counts=counts)
 
     async def body(self, request: Request) -> bytes:
         """Raises RequestError 413 for a body that is too large, without reading all of it, and 408 for a slow one."""

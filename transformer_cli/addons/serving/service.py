@@ -17,6 +17,7 @@ from transformer_cli.addons.documents.formats import text_formats
 from transformer_cli.addons.documents.plain import LINE_END
 from transformer_cli.addons.serving.detection import Detected, detect
 from transformer_cli.addons.serving.errors import RequestError
+from transformer_cli.addons.serving.glossaries import Dictionary
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.models import ModelTable, ServedModel, Step, decode_keys
 from transformer_cli.config.compose import from_plain, to_plain
@@ -47,6 +48,7 @@ class RequestOptions:
 
     decode: Mapping[str, Any] = field(default_factory=dict)  # keys of the group
     terms: tuple[tuple[str, ...], ...] = ()  # source phrase, and the phrases that its translation may have
+    glossaries: tuple[Dictionary, ...] = ()  # whose entries are terms, too; an entry of the first counts first
     prefix: str = ""  # that the translation begins with
     tags: tuple[str, ...] = ()
     alignments: bool = False
@@ -62,8 +64,9 @@ class RequestOptions:
     @property
     def is_simple(self) -> bool:
         """Whether one search of each line with the settings of `tfm serve` is enough."""
-        has_more = self.decode or self.terms or self.prefix or self.alignments or self.token_scores or self.retry
-        return self.is_plain and not has_more
+        has_more = (self.decode, self.terms, self.glossaries, self.prefix)
+        asks_more = self.alignments or self.token_scores or self.retry
+        return self.is_plain and not asks_more and not any(has_more)
 
 
 @dataclass(frozen=True)
@@ -254,8 +257,8 @@ class Service:
 
         `begins` says of each line whether a text begins with it, and its translation with the prefix.
         """
-        if len(route) > 1 and (options.prefix or options.terms):
-            raise RequestError(400, "a prefix or terms: not where two models translate one after the other")
+        if len(route) > 1 and (options.prefix or options.terms or options.glossaries):
+            raise RequestError(400, "a prefix, terms or a glossary: not where two models translate one after the other")
         links: list[list[tuple[int, int]] | None] = [None] * len(lines)
         results: list[Translated] = []
         try:
@@ -299,7 +302,7 @@ class Service:
     ) -> list[Translated]:
         decode = self.decode_config(options.decode if is_last else {})
         translate_options = TranslateOptions(
-            terminology=self._terminology(options.terms),
+            terminology=self._terminology(options.terms, options.glossaries, lines),
             prefixes=bool(options.prefix),
             retry=options.retry,
             alignments=options.alignments,
@@ -352,10 +355,18 @@ class Service:
                 )
         return config
 
-    def _terminology(self, terms: Sequence[Sequence[str]]) -> Terminology | None:
-        """Raises RequestError 400 for what is no term, and 413 for too many or too long ones."""
-        if not terms:
-            return None
+    def _terminology(
+        self, terms: Sequence[Sequence[str]], glossaries: Sequence[Dictionary], lines: Sequence[str]
+    ) -> Terminology | None:
+        """The terms of the request, and the entries of its glossaries that `lines` have; None without any."""
+        found = self._asked_terms(terms)
+        for one in glossaries:  # of which only those in the lines are encoded for the search
+            for term in one.terminology.within(lines).terms:
+                found.setdefault(words_of(canonical(term.source)), term)
+        return Terminology(found.values(), name="terms" if terms else "glossary") if found else None
+
+    def _asked_terms(self, terms: Sequence[Sequence[str]]) -> dict[tuple[str, ...], Term]:
+        """Terms by their words. Raises RequestError 400 for what is no term, and 413 for too many or too long ones."""
         limits = self.config.limits
         if (n_phrases := sum(map(len, terms))) > limits.terms:
             raise RequestError(
@@ -374,8 +385,7 @@ class Service:
             key = words_of(canonical(source))
             term = found.get(key, Term(source, (), n))
             found[key] = replace(term, targets=(*term.targets, *targets))
-        of = (replace(term, targets=tuple(dict.fromkeys(term.targets))) for term in found.values())
-        return Terminology(of, name="terms")
+        return {key: replace(one, targets=tuple(dict.fromkeys(one.targets))) for key, one in found.items()}
 
     # ---- Limits
 

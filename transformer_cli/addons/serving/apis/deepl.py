@@ -2,6 +2,8 @@
 
 import re
 import reprlib
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -10,13 +12,15 @@ from starlette.routing import Route
 
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_code, string_of, strings_of, switch_of
+from transformer_cli.addons.serving.glossaries import Dictionary, pair_of
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.errors import quoted
 from transformer_cli.languages import bcp47, names_of
 
-PREFIX = "/v2/"
+PREFIXES = ("/v2/", "/v3/")
+MOST_GLOSSARIES = 5  # of a request
 UNLIMITED = 1_000_000_000_000  # characters, as DeepL says it
 # DeepL has no plain English or Portuguese to translate into, and its client refuses these codes.
 VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
@@ -33,23 +37,17 @@ _SWITCHES = ("preserve_formatting", "outline_detection", "show_billed_characters
 _WITHIN_PARAGRAPH = re.compile(r"(?<=\S)[^\S\r\n]*(?:\r\n|\r|\n)[^\S\r\n]*(?=\S)")
 _FILLED = re.compile(r"<(?P<name>[^\s<>/!?][^\s<>/]*)(?:\s[^<>]*)?(?<!/)>(?!</(?i:(?P=name))\s*>)")  # tags with content
 # A model cannot do these, and the translation would not be what was asked for.
-_REFUSED = (
-    "glossary_id",
-    "glossary_ids",
-    "style_id",
-    "translation_memory_id",
-    "custom_instructions",
-)
+_REFUSED = ("style_id", "translation_memory_id", "custom_instructions")
 
 
-def error(status: int, message: str) -> tuple[int, dict[str, Any]]:
+def error(status: int, message: str, detail: str = "") -> tuple[int, dict[str, Any]]:
     """A wrong API key is 403 there."""
-    return 403 if status == 401 else status, {"message": message}
+    return 403 if status == 401 else status, {"message": message, **({"detail": detail} if detail else {})}
 
 
 def routes(server: Server) -> list[Route]:
     async def translate(request: Request) -> JSONResponse:
-        fields = await _fields(server, request)
+        fields, owner = await authorised_fields(server, request)
         values = fields.values
         texts, _ = strings_of(values.get("text"), "text")
         if not texts:
@@ -61,6 +59,8 @@ def routes(server: Server) -> list[Route]:
         chosen, is_on = _options(values)
         _check_ignored(values.get("ignore_tags"), texts, is_html=chosen["tag_handling"] == "html")
         options, joined = _request_options(chosen, texts)
+        if dictionaries := asked_dictionaries(server, owner, values):
+            options = with_glossaries(server, options, dictionaries)
         translation = await server.translate(request, joined, source, target, options)
         # There is one model for each pair of languages, whichever is asked for.
         model_type = (chosen["model_type"] or "").removeprefix("prefer_")
@@ -79,7 +79,7 @@ def routes(server: Server) -> list[Route]:
         )
 
     async def languages(request: Request) -> JSONResponse:
-        fields = await _fields(server, request)
+        fields, _ = await authorised_fields(server, request)
         kind = given(fields.values.get("type"))
         kind = "source" if kind is None else kind
         if kind not in ("source", "target"):
@@ -102,31 +102,51 @@ def routes(server: Server) -> list[Route]:
         )
 
     async def usage(request: Request) -> JSONResponse:
-        await _fields(server, request)
+        await authorised_fields(server, request)
         return JSONResponse({"character_count": 0, "character_limit": UNLIMITED})
-
-    async def no_pairs(request: Request) -> JSONResponse:
-        await _fields(server, request)
-        return JSONResponse({"supported_languages": []})
-
-    async def no_glossaries(request: Request) -> JSONResponse:
-        await _fields(server, request)
-        return JSONResponse({"glossaries": []})
 
     return [
         Route("/v2/translate", translate, methods=["POST"]),
         Route("/v2/languages", languages, methods=["GET", "POST"]),
         Route("/v2/usage", usage, methods=["GET", "POST"]),
-        Route("/v2/glossary-language-pairs", no_pairs),
-        Route("/v2/glossaries", no_glossaries),
     ]
 
 
-async def _fields(server: Server, request: Request) -> Fields:
+async def authorised_fields(server: Server, request: Request) -> tuple[Fields, str]:
+    """What is asked, and the name of the API key that asks. Raises RequestError 401, which is 403 here."""
     fields = await server.fields(request)
     key = fields.values.get("auth_key")
-    server.authorise(request, string_of(key, "auth_key") if key else None)
-    return fields
+    return fields, server.authorise(request, string_of(key, "auth_key") if key else None)
+
+
+def asked_dictionaries(server: Server, owner: str, values: Mapping[str, Any]) -> tuple[Dictionary, ...]:
+    """Those of `glossary_id` or `glossary_ids` for the languages of the request, first the one that counts first.
+
+    Raises RequestError 404 for a glossary that the API key does not have, 400 for one of other languages.
+    """
+    one, several = given(values.get("glossary_id")), given(values.get("glossary_ids"))
+    if one is None and several is None:
+        return ()
+    if one is not None and several is not None:
+        raise RequestError(400, "glossary_id: not together with glossary_ids. Leave one of them out")
+    ids = [string_of(one, "glossary_id")] if several is None else strings_of(several, "glossary_ids")[0]
+    ids = [part.strip() for written in ids for part in written.split(",")]  # as forms write a list
+    if len(ids) > MOST_GLOSSARIES:
+        raise RequestError(400, f"glossary_ids: {len(ids)}, and a request may have {MOST_GLOSSARIES}")
+    source, target = (language_code(values.get(name), name) for name in ("source_lang", "target_lang"))
+    if source is None or target is None:
+        raise RequestError(400, "Use of a glossary requires the source_lang parameter to be specified")
+    pair = pair_of(source, target)
+    found = [server.glossaries.get(owner, glossary_id).dictionaries.get(pair) for glossary_id in ids]
+    if None in found:
+        raise RequestError(400, f"No dictionary found for language pair {'-'.join(pair)} in glossary")
+    return tuple(one for one in found if one is not None)
+
+
+def with_glossaries(server: Server, options: RequestOptions, dictionaries: tuple[Dictionary, ...]) -> RequestOptions:
+    """Terms need beam search, whatever the server is set to."""
+    search = {} if server.config.decode.search == "beam" else {"search": "beam"}
+    return replace(options, glossaries=dictionaries, decode={**options.decode, **search})
 
 
 def _check_languages(server: Server, source: str | None, target: str) -> None:

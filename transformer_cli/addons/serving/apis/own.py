@@ -67,6 +67,7 @@ def request_options(body: dict[str, Any]) -> RequestOptions:
     return RequestOptions(
         decode=body,
         terms=terms_of(terms),
+        glossaries=(),
         format="text" if form is None else string_of(form, "format"),
         prefix="" if prefix is None else string_of(prefix, "prefix"),
         tags=tuple(tags_in("" if tag is None else string_of(tag, "tag"))),
