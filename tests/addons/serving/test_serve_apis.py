@@ -15,8 +15,8 @@ from tests.toy.run import written_model
 from transformer_cli import api
 from transformer_cli.addons.documents.document import translate_document
 from transformer_cli.addons.documents.formats import formats, names_by_ending
-from transformer_cli.addons.serving.apis.libretranslate import Downloads
 from transformer_cli.addons.serving.detection import detect
+from transformer_cli.addons.serving.downloads import Downloads
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.languages import matched
@@ -245,7 +245,9 @@ def test_files_that_cannot_be_translated(served: Running) -> None:
         in served.ask("/translate_file", body, headers=headers)[1]["error"]
     )
     body, headers = multipart(*languages, file=("a.txt", b"\xff"))
-    assert "file: is not UTF-8, at byte 1" in served.ask("/translate_file", body, headers=headers)[1]["error"]
+    assert (
+        "file:1: byte 0xff at column 1 is not UTF-8" in served.ask("/translate_file", body, headers=headers)[1]["error"]
+    )
     page = '<html><meta charset="iso-8859-1">Hund</html>'
     body, headers = multipart(*languages, file=("a.html", page.encode()))
     assert "says that its encoding is iso-8859-1" in served.ask("/translate_file", body, headers=headers)[1]["error"]

@@ -9,7 +9,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from transformer_cli.addons.serving.access_log import AccessLog
-from transformer_cli.addons.serving.apis import deepl, deepl_glossaries, libretranslate, opennmt, own, page
+from transformer_cli.addons.serving.apis import (
+    deepl,
+    deepl_documents,
+    deepl_glossaries,
+    libretranslate,
+    opennmt,
+    own,
+    page,
+)
 from transformer_cli.addons.serving.errors import RequestError, error_answer, headers_of, log_fault
 from transformer_cli.addons.serving.gate import Gate
 from transformer_cli.addons.serving.metrics import CONTENT_TYPE
@@ -28,6 +36,7 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
             *page.routes(server),
             *libretranslate.routes(server),
             *deepl.routes(server),
+            *deepl_documents.routes(server),
             *deepl_glossaries.routes(server),
             *opennmt.routes(server),
         ],

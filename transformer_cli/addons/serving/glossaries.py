@@ -27,13 +27,13 @@ from transformer_cli.languages import Code
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import sync_folder
 
-FORMAT = "tfm glossary 1"  # of the files
-MOST_OF_NAME = 1024  # bytes of UTF-8, as DeepL has it
-INVALID = "Invalid glossary entries provided"  # as DeepL says it
+_FORMAT = "tfm glossary 1"  # of the files
+_LONGEST_NAME = 1024  # bytes of UTF-8, as DeepL has it
+_INVALID = "Invalid glossary entries provided"  # as DeepL says it
 _LOCK = "lock"
 # C0, C1, and the line ends of Unicode.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-Pair = tuple[str, str]  # codes of languages without script and region
+LanguagePair = tuple[str, str]  # codes of languages without script and region
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Glossary:
     name: str
     owner: str  # name of the API key that made it, empty without keys
     created: datetime
-    dictionaries: Mapping[Pair, Dictionary] = field(default_factory=dict)
+    dictionaries: Mapping[LanguagePair, Dictionary] = field(default_factory=dict)
 
     @property
     def n_bytes(self) -> int:
@@ -107,7 +107,7 @@ class GlossaryStore:
             raise RequestError(404, "Glossary not found")
         return found
 
-    def create(self, owner: str, name: str, dictionaries: Mapping[Pair, Dictionary]) -> Glossary:
+    def create(self, owner: str, name: str, dictionaries: Mapping[LanguagePair, Dictionary]) -> Glossary:
         """Raises RequestError 456 where the key has too many, as DeepL answers."""
         new = Glossary(str(uuid.uuid4()), _checked_name(name), owner, datetime.now(UTC), dict(dictionaries))
         with self.lock:
@@ -117,14 +117,14 @@ class GlossaryStore:
                 )
             return self._kept(new)
 
-    def replace_dictionary(self, owner: str, glossary_id: str, pair: Pair, new: Dictionary) -> None:
+    def replace_dictionary(self, owner: str, glossary_id: str, pair: LanguagePair, new: Dictionary) -> None:
         """Replace the dictionary of a pair, or add it where there is none."""
         with self.lock:
             old = self.get(owner, glossary_id)
             self._kept(replace(old, dictionaries={**old.dictionaries, pair: new}))
 
     def merge(
-        self, owner: str, glossary_id: str, dictionaries: Mapping[Pair, Dictionary], *, name: str | None = None
+        self, owner: str, glossary_id: str, dictionaries: Mapping[LanguagePair, Dictionary], *, name: str | None = None
     ) -> Glossary:
         """Add entries to the dictionaries of their pairs, in which they replace those of the same source phrase."""
         with self.lock:
@@ -136,7 +136,7 @@ class GlossaryStore:
             new = replace(old, dictionaries={**old.dictionaries, **merged})
             return self._kept(new if name is None else replace(new, name=_checked_name(name)))
 
-    def remove_dictionary(self, owner: str, glossary_id: str, pair: Pair) -> None:
+    def remove_dictionary(self, owner: str, glossary_id: str, pair: LanguagePair) -> None:
         with self.lock:
             old = self.get(owner, glossary_id)
             dictionary_of(old, pair)
@@ -204,7 +204,7 @@ def _as_json(glossary: Glossary) -> str:
         for (source, target), one in glossary.dictionaries.items()
     ]
     content = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "id": glossary.id,
         "name": glossary.name,
         "owner": glossary.owner,
@@ -225,13 +225,13 @@ def _read(file: Path) -> Glossary:
             )
             for one in content["dictionaries"]
         }
-        if content["format"] == FORMAT and content["id"] == str(uuid.UUID(file.stem)):
+        if content["format"] == _FORMAT and content["id"] == str(uuid.UUID(file.stem)):
             created = datetime.fromisoformat(content["created"])
             return Glossary(content["id"], str(content["name"]), str(content["owner"]), created, dictionaries)
     raise ConfigError(f"{file}: is no glossary of `tfm serve`. Restore it from a backup, or remove it")
 
 
-def pair_of(source: str, target: str) -> Pair:
+def pair_of(source: str, target: str) -> LanguagePair:
     """The pair of languages that codes name; a glossary counts for every variant of them."""
     return Code.of(source).language, Code.of(target).language
 
@@ -243,21 +243,21 @@ def _checked_name(name: str) -> str:
     """Raises RequestError 400 for a name that is empty, too long, or has control characters."""
     if not normalize(name):
         raise RequestError(400, "name: is empty. Give one")
-    if len(name.encode()) > MOST_OF_NAME:
-        raise RequestError(400, f"name: has more than {MOST_OF_NAME:,} bytes. Give a shorter one")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise RequestError(400, f"name: has more than {_LONGEST_NAME:,} bytes. Give a shorter one")
     if _CONTROL.search(name):
         raise RequestError(400, "name: has a line end or another control character. Leave it out")
     return name
 
 
-def dictionary_of(glossary: Glossary, pair: Pair) -> Dictionary:
+def dictionary_of(glossary: Glossary, pair: LanguagePair) -> Dictionary:
     """Raises RequestError 404 where there is none for these languages."""
     if pair not in glossary.dictionaries:
         raise RequestError(404, "Dictionary not found")
     return glossary.dictionaries[pair]
 
 
-def read_entries(text: str, form: str, pair: Pair, *, longest: int) -> Dictionary:
+def read_entries(text: str, form: str, pair: LanguagePair, *, longest: int) -> Dictionary:
     """The dictionary of a text in `tsv` or `csv`. Raises RequestError 400 with the number of the wrong entry.
 
     `longest` is the most characters of a phrase. In CSV, languages may follow, and entries of others are left out.
@@ -278,7 +278,7 @@ def read_entries(text: str, form: str, pair: Pair, *, longest: int) -> Dictionar
         seen[key] = n
         entries[source] = target
     if not entries:
-        raise RequestError(400, INVALID, detail="there is no entry. Give one a line")
+        raise RequestError(400, _INVALID, detail="there is no entry. Give one a line")
     return Dictionary(entries)
 
 
@@ -292,7 +292,7 @@ def _rows_of_tsv(text: str) -> Iterator[tuple[int, str, str]]:
         yield n, fields[0], fields[1]
 
 
-def _rows_of_csv(text: str, pair: Pair) -> Iterator[tuple[int, str, str]]:
+def _rows_of_csv(text: str, pair: LanguagePair) -> Iterator[tuple[int, str, str]]:
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     n = 0
     try:
@@ -310,7 +310,7 @@ def _rows_of_csv(text: str, pair: Pair) -> Iterator[tuple[int, str, str]]:
 
 
 def _refuse(n: int, what: str) -> NoReturn:
-    raise RequestError(400, INVALID, detail=f"entry {n} {what}")
+    raise RequestError(400, _INVALID, detail=f"entry {n} {what}")
 
 
 def as_tsv(dictionary: Dictionary) -> str:

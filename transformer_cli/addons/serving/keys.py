@@ -44,6 +44,12 @@ class LimitsConfig:
     )
     requests: int = key(256, "Requests that may be worked on at once; more are answered with 503.", low=1, high=10_000)
     seconds: float = key(60.0, "Deadline of a request; what is not done by then is answered with 503.", low=0.01)
+    documents: int = key(
+        100, "Uploaded documents that may wait or be translated at once; more are answered with 503.", low=1
+    )
+    document_seconds: float = key(
+        600.0, "Deadline of an uploaded document; what is not translated by then is given up.", low=0.01
+    )
     beam_size: int = key(16, "Largest beam, and most alternatives, that a request may ask for.", low=1, high=1000)
     tokens: int = key(
         500,

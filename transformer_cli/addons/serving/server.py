@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from transformer_cli.addons.serving.access import Access
+from transformer_cli.addons.serving.documents import Documents
+from transformer_cli.addons.serving.downloads import KEPT_BODIES, Downloads
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, form_fields, parse_json
 from transformer_cli.addons.serving.gate import RECORD
@@ -34,12 +36,15 @@ class Server:
         self.access = Access(config)
         self.glossaries = GlossaryStore(config.limits, None if config.glossaries is None else Path(config.glossaries))
         self.threads = ThreadPoolExecutor(config.limits.requests, thread_name_prefix="request")
+        self.downloads = Downloads(KEPT_BODIES * config.limits.body_bytes)
+        self.documents = Documents(service, self.downloads, self.metrics)
         self.is_ready = False
         self.is_draining = False
 
     def close(self) -> None:
-        """End the threads, and let another process use the folder of the glossaries."""
+        """End the threads, give up documents, and let another process use the folder of the glossaries."""
         self.threads.shutdown(wait=False, cancel_futures=True)
+        self.documents.close()
         self.glossaries.close()
 
     async def run(self, request: Request, work: Callable[[RequestCall], _T]) -> _T:

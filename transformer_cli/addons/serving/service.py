@@ -10,11 +10,14 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeVar
 
-from transformer_cli.addons.documents.document import TranslatedDocument, translate_documents
-from transformer_cli.addons.documents.formats import text_formats
+from transformer_cli.addons.documents.document import TranslatedDocument, translate_documents, translate_parsed
+from transformer_cli.addons.documents.formats import Format, OpenFile, text_formats
 from transformer_cli.addons.documents.plain import LINE_END
+from transformer_cli.addons.documents.reading import read_file
+from transformer_cli.addons.documents.units import ON_UNIT
 from transformer_cli.addons.serving.detection import Detected, detect
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.glossaries import Dictionary
@@ -36,6 +39,9 @@ from transformer_cli.logs import LOGGER
 
 # How sure it must be that a text is in the target language already, for it to be left as it is.
 SURELY_TARGET = 0.8
+MOST_DETECTED = 20_000  # characters of a file by which its language is detected
+PORTION = 200  # texts of a document that waits for room
+ROOM_SECONDS = 0.05  # after which there may be some
 _T = TypeVar("_T")
 
 
@@ -99,6 +105,28 @@ class RequestCall(Call):
     n_characters: int = 0
     n_sentences: int = 0
     models: dict[str, None] = field(default_factory=dict)  # names, in order
+    limit: str = "seconds"  # key of `limits` that its deadline is from
+    waits: bool = False  # for room in the queue, in which others have theirs beside it
+    n_units: int = 0  # texts of documents
+    n_done: int = 0  # of these
+
+
+@dataclass(frozen=True)
+class TranslatedFile:
+    """A file in another language, with the languages; the file as it was where they are the same."""
+
+    content: bytes
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class _UnitTools:
+    """What documents are translated with."""
+
+    translate: Callable[[Sequence[str]], list[Translated]]
+    symbols: list[str]
+    on_unit: Callable[[int], None]
 
 
 class Service:
@@ -113,6 +141,11 @@ class Service:
     def call(self, *, is_awaited: bool = False) -> RequestCall:
         """A claim that ends with the deadline of a request that arrives now."""
         return RequestCall(deadline=time.monotonic() + self.config.limits.seconds, is_awaited=is_awaited)
+
+    def document_call(self) -> RequestCall:
+        """A claim of a document that no one waits for in a request."""
+        seconds = self.config.limits.document_seconds
+        return RequestCall(deadline=time.monotonic() + seconds, limit="document_seconds", waits=True)
 
     def translate(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
@@ -132,11 +165,43 @@ class Service:
             raise RequestError(400, f"format: {quoted(options.format, 40)} is none. Choose one of {', '.join(known)}")
         return await self.any_size_async(texts, source, target, options, call)
 
-    def translate_any_size(
-        self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
-    ) -> TranslationResponse:
-        """Translates texts of any size, as of a file, which the limit on the request's body bounds."""
-        return _finished(self.any_size_async(texts, source, target, options, call))
+    def translate_file(
+        self,
+        form: Format,
+        content: bytes,
+        source: str | None,
+        target: str,
+        call: RequestCall,
+        *,
+        options: RequestOptions | None = None,
+    ) -> TranslatedFile:
+        """Translates a file of any size, which the limit on the request's body bounds. Raises RequestError."""
+        with self.within_deadline(call):
+            known_source, known_target = self.table.source_code(source), self.table.target_code(target)
+            opened = self._opened(form, content, call)
+            texts = [unit.text for document in opened.documents for unit in document.units]
+            call.n_characters += sum(map(len, texts))
+            if known_source is None:
+                (found,) = self.detect(["\n".join(islice(texts, MOST_DETECTED))[:MOST_DETECTED]], known_target)
+                known_source = found.language
+                if known_source == known_target:
+                    return TranslatedFile(content, known_source, known_source)
+            route = self.table.route(known_source, known_target)
+            tools = self._unit_tools(route, options or RequestOptions(), call)
+            documents = translate_parsed(
+                opened.documents, tools.translate, symbols=tools.symbols, on_unit=tools.on_unit
+            )
+            written = opened.write([one.text for one in documents])
+            return TranslatedFile(written, route[0].source, route[-1].target)
+
+    def _opened(self, form: Format, content: bytes, call: RequestCall) -> OpenFile:
+        was = ON_UNIT.set(self._counted_units(call))
+        try:
+            return read_file(form, content, "file")
+        except DataError as error:
+            raise RequestError(400, str(error)) from error
+        finally:
+            ON_UNIT.reset(was)
 
     async def any_size_async(
         self, texts: Sequence[str], source: str | None, target: str | None, options: RequestOptions, call: RequestCall
@@ -187,23 +252,42 @@ class Service:
         """Texts with mark-up or placeholders. Tags are placed by alignment, where a model can say it."""
         if options.prefix:
             raise RequestError(400, "prefix: not with mark-up or placeholders. Leave one of them out")
+        tools = self._unit_tools(route, options, call)
+        try:
+            documents = translate_documents(
+                texts, options.format, tools.translate, symbols=tools.symbols, on_unit=tools.on_unit
+            )
+        except DataError as error:
+            raise RequestError(400, str(error)) from error
+        return [_of_document(document, options) for document in documents]
+
+    def _unit_tools(self, route: Sequence[Step], options: RequestOptions, call: RequestCall) -> _UnitTools:
         can_align = all(step.model.can_align for step in route)
         symbols = [one for one in route[0].model.symbols if all(one in step.model.symbols for step in route)]
         of_units = replace(options, alignments=can_align, decode={**options.decode, "n_best": 1})
 
         def translate(units: Sequence[str]) -> list[Translated]:
-            with self.admitted(len(units)):
-                return _finished(self.translate_lines(units, route, of_units, call))
+            call.n_units += len(units)
+            found: list[Translated] = []
+            for part in self._portions(units, call):
+                with self.admitted(len(part), call if call.waits else None):
+                    found += _finished(self.translate_lines(part, route, of_units, call))
+                call.n_done += len(part)
+            return found
 
+        return _UnitTools(translate, symbols, self._counted_units(call))
+
+    def _portions(self, units: Sequence[str], call: RequestCall) -> Iterator[Sequence[str]]:
+        """All at once; of one that waits for room, so few that the others have most of it."""
+        size = max(1, min(PORTION, self.config.limits.queue // 8)) if call.waits else max(1, len(units))
+        return (units[start : start + size] for start in range(0, len(units), size))
+
+    def _counted_units(self, call: RequestCall) -> Callable[[int], None]:
         def on_unit(n_units: int) -> None:
             self.check_units(n_units)
             call.check()
 
-        try:
-            documents = translate_documents(texts, options.format, translate, symbols=symbols, on_unit=on_unit)
-        except DataError as error:
-            raise RequestError(400, str(error)) from error
-        return [_of_document(document, options) for document in documents]
+        return on_unit
 
     def must_detect(self, source: str | None) -> bool:
         return source is None and len({s for s, _, _ in self.table.pairs()}) > 1
@@ -274,7 +358,7 @@ class Service:
         return [replace(result, alignment=link) for result, link in zip(results, links, strict=True)]
 
     @contextmanager
-    def within_deadline(self, call: Call) -> Iterator[None]:
+    def within_deadline(self, call: RequestCall) -> Iterator[None]:
         """Raises RequestError 503 where the deadline of `call` has passed, and GoneError where its client has gone."""
         try:
             yield
@@ -283,7 +367,8 @@ class Service:
                 raise
             raise RequestError(
                 503,
-                f"not done within limits.seconds={self.config.limits.seconds:g}. Try again later, with less text",
+                f"not done within limits.{call.limit}={getattr(self.config.limits, call.limit):g}."
+                " Try again later, with less text",
                 retry_after=self.retry_after(),
             ) from None
 
@@ -405,20 +490,29 @@ class Service:
             raise RequestError(413, f"more than {most:,} lines, or texts within mark-up. Send it in parts")
 
     @contextmanager
-    def admitted(self, n_lines: int) -> Iterator[None]:
-        """Raises RequestError 503 where too much is waiting; a single request may have more than the limit."""
-        limit = self.config.limits.queue
-        with self.lock:
-            is_full = self.n_lines > 0 and self.n_lines + n_lines > limit
-            self.n_lines += 0 if is_full else n_lines
-        if is_full:
-            raise RequestError(503, "too much is waiting. Try again later", retry_after=self.retry_after())
+    def admitted(self, n_lines: int, waiting: RequestCall | None = None) -> Iterator[None]:
+        """Raises RequestError 503 where too much is waiting; a single request may have more than the limit.
+
+        `waiting` waits for room, until it is over.
+        """
+        while not self._take_room(n_lines):
+            if waiting is None:
+                raise RequestError(503, "too much is waiting. Try again later", retry_after=self.retry_after())
+            waiting.check()
+            time.sleep(ROOM_SECONDS)
         try:
             yield
         finally:
             with self.lock:
                 self.n_lines -= n_lines
                 self.finished.append((time.monotonic(), n_lines))
+
+    def _take_room(self, n_lines: int) -> bool:
+        with self.lock:
+            if self.n_lines > 0 and self.n_lines + n_lines > self.config.limits.queue:
+                return False
+            self.n_lines += n_lines
+            return True
 
     def retry_after(self) -> float:
         """Seconds in which what is waiting now will be done, at the rate of the last requests; between 1 and 60."""

@@ -52,11 +52,8 @@ def routes(server: Server) -> list[Route]:
         texts, _ = strings_of(values.get("text"), "text")
         if not texts:
             raise RequestError(400, "text: is empty. Give a text, or several")
-        source, target = (language_code(values.get(name), name) for name in ("source_lang", "target_lang"))
-        if target is None:
-            raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
-        _check_languages(server, source, target)
-        chosen, is_on = _options(values)
+        source, target = asked_languages(server, values)
+        chosen, is_on = checked_choices(values)
         _check_ignored(values.get("ignore_tags"), texts, is_html=chosen["tag_handling"] == "html")
         options, joined = _request_options(chosen, texts)
         if dictionaries := asked_dictionaries(server, owner, values):
@@ -113,14 +110,14 @@ def routes(server: Server) -> list[Route]:
 
 
 async def authorised_fields(server: Server, request: Request) -> tuple[Fields, str]:
-    """What is asked, and the name of the API key that asks. Raises RequestError 401, which is 403 here."""
+    """The fields of a request, and the name of its API key. Raises RequestError 401, which is 403 here."""
     fields = await server.fields(request)
     key = fields.values.get("auth_key")
     return fields, server.authorise(request, string_of(key, "auth_key") if key else None)
 
 
 def asked_dictionaries(server: Server, owner: str, values: Mapping[str, Any]) -> tuple[Dictionary, ...]:
-    """Those of `glossary_id` or `glossary_ids` for the languages of the request, first the one that counts first.
+    """The dictionaries of `glossary_id` or `glossary_ids` for the languages of the request; the first counts first.
 
     Raises RequestError 404 for a glossary that the API key does not have, 400 for one of other languages.
     """
@@ -149,8 +146,11 @@ def with_glossaries(server: Server, options: RequestOptions, dictionaries: tuple
     return replace(options, glossaries=dictionaries, decode={**options.decode, **search})
 
 
-def _check_languages(server: Server, source: str | None, target: str) -> None:
-    """Name the field that is wrong, as DeepL does."""
+def asked_languages(server: Server, values: Mapping[str, Any]) -> tuple[str | None, str]:
+    """`source_lang`, None where it is to be detected, and `target_lang`. Raises RequestError 400 with their name."""
+    source, target = (language_code(values.get(name), name) for name in ("source_lang", "target_lang"))
+    if target is None:
+        raise RequestError(400, "target_lang: is missing. Give the code of a language, as DE")
     table = server.service.table
     pairs = table.pairs()
     for name, code, known in (
@@ -161,9 +161,10 @@ def _check_languages(server: Server, source: str | None, target: str) -> None:
             raise RequestError(
                 400, f"{name}: {quoted(code)} is not supported. Choose one of {', '.join(map(_code, known))}"
             )
+    return source, target
 
 
-def _options(values: dict[str, Any]) -> tuple[dict[str, str | None], dict[str, bool]]:
+def checked_choices(values: Mapping[str, Any]) -> tuple[dict[str, str | None], dict[str, bool]]:
     """The choices that are made, None where none is, and the switches. Raises RequestError 400 for others."""
     for name in _REFUSED:
         if values.get(name):

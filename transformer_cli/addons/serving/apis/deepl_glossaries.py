@@ -17,7 +17,7 @@ from transformer_cli.addons.serving.forms import given, string_of
 from transformer_cli.addons.serving.glossaries import (
     Dictionary,
     Glossary,
-    Pair,
+    LanguagePair,
     as_tsv,
     dictionary_of,
     pair_of,
@@ -34,7 +34,7 @@ def routes(server: Server) -> list[Route]:
     store = server.glossaries
 
     async def run(request: Request, work: Callable[[], _T]) -> _T:
-        """In a thread: entries may be many, and a disk slow."""
+        """`work` in a thread: entries may be many, and a disk slow."""
         return await server.run(request, lambda call: work())
 
     async def pairs(request: Request) -> JSONResponse:
@@ -158,22 +158,22 @@ def _required(values: Mapping[str, Any], name: str) -> str:
     return string_of(value, name)
 
 
-def _pair(values: Mapping[str, Any]) -> Pair:
+def _pair(values: Mapping[str, Any]) -> LanguagePair:
     return pair_of(*(_required(values, name) for name in ("source_lang", "target_lang")))
 
 
-def _pairs(server: Server) -> dict[Pair, None]:
+def _pairs(server: Server) -> dict[LanguagePair, None]:
     """The pairs that a model translates itself: through a pivot, terms do not work."""
     return dict.fromkeys(pair_of(s, t) for s, t, pivot in server.service.table.pairs() if pivot is None)
 
 
-def _dictionaries(server: Server, value: Any) -> dict[Pair, Dictionary]:
+def _dictionaries(server: Server, value: Any) -> dict[LanguagePair, Dictionary]:
     """The `dictionaries` of version 3. Raises RequestError 400 for anything else, and a pair that occurs twice."""
     if value is None:
         return {}
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
         raise RequestError(400, "dictionaries: is no list of objects. Send JSON")
-    found: dict[Pair, Dictionary] = {}
+    found: dict[LanguagePair, Dictionary] = {}
     for one in value:
         pair, dictionary = _dictionary(server, one)
         if pair in found:
@@ -182,7 +182,7 @@ def _dictionaries(server: Server, value: Any) -> dict[Pair, Dictionary]:
     return found
 
 
-def _dictionary(server: Server, values: Mapping[str, Any]) -> tuple[Pair, Dictionary]:
+def _dictionary(server: Server, values: Mapping[str, Any]) -> tuple[LanguagePair, Dictionary]:
     pair, form = _pair(values), _required(values, "entries_format")
     if form not in ("tsv", "csv"):
         raise RequestError(400, f"entries_format: {reprlib.repr(form)} is not supported. Choose tsv or csv")
@@ -207,7 +207,7 @@ def _single(glossary: Glossary) -> dict[str, Any]:
     }
 
 
-def _only_dictionary(glossary: Glossary) -> tuple[Pair, Dictionary]:
+def _only_dictionary(glossary: Glossary) -> tuple[LanguagePair, Dictionary]:
     if len(glossary.dictionaries) != 1:
         n = len(glossary.dictionaries)
         raise RequestError(400, f"this glossary has {n} dictionaries, and one in version 2. Use /v3/glossaries")
@@ -224,6 +224,6 @@ def _multilingual(glossary: Glossary) -> dict[str, Any]:
     }
 
 
-def _dictionary_info(pair: Pair, dictionary: Dictionary) -> dict[str, Any]:
+def _dictionary_info(pair: LanguagePair, dictionary: Dictionary) -> dict[str, Any]:
     source, target = pair
     return {"source_lang": source, "target_lang": target, "entry_count": len(dictionary.entries)}

@@ -1,11 +1,7 @@
 """The API of LibreTranslate: https://docs.libretranslate.com, and `libretranslate/app.py` of its source."""
 
 import reprlib
-import secrets
-import time
-from collections.abc import Sequence
 from functools import partial
-from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -13,49 +9,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from transformer_cli.addons.documents.formats import format_of_file, names_by_ending, text_formats
+from transformer_cli.addons.documents.formats import names_by_ending
 from transformer_cli.addons.serving.detection import Detected
+from transformer_cli.addons.serving.downloads import KEPT_SECONDS
 from transformer_cli.addons.serving.errors import RequestError
 from transformer_cli.addons.serving.forms import Fields, given, language_code, number_of, string_of, strings_of
-from transformer_cli.addons.serving.models import Step
 from transformer_cli.addons.serving.server import Server
 from transformer_cli.addons.serving.service import RequestOptions, TextResult
+from transformer_cli.addons.serving.uploads import document_upload
 from transformer_cli.data.placeholders import spans_to_keep
 from transformer_cli.languages import bcp47, names_of
 
 PATHS = ("/translate", "/translate_file", "/detect", "/languages", "/frontend/settings", "/suggest", "/spec")
 _FORMATS = ("text", "html")
-KEPT_SECONDS = 600  # of a translated file
-KEPT_BODIES = 20  # times the largest body that a request may have: what all translated files may take
-BOM_TEXT = "\ufeff"
-MOST_OF_NAME = 100  # characters
 LEAST_SHARE = 0.01  # of a language that /detect names beside the first
-
-
-class Downloads:
-    """Translated files in memory, by a token that cannot be guessed. The oldest make room for new ones."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes, self.kept = most_bytes, dict[str, tuple[float, str, bytes]]()
-
-    def add(self, name: str, content: bytes) -> str:
-        token = secrets.token_urlsafe(24)
-        self.kept[token] = (time.monotonic() + KEPT_SECONDS, name, content)
-        self._drop()
-        return token
-
-    def get(self, token: str) -> tuple[str, bytes] | None:
-        self._drop()
-        found = self.kept.get(token)
-        return None if found is None else found[1:]
-
-    def _drop(self) -> None:
-        size, now = sum(len(content) for _, _, content in self.kept.values()), time.monotonic()
-        for token, (until, _, content) in list(self.kept.items()):
-            if until > now and size <= self.most_bytes:
-                return
-            del self.kept[token]
-            size -= len(content)
 
 
 def error(status: int, message: str) -> tuple[int, dict[str, Any]]:
@@ -64,7 +31,7 @@ def error(status: int, message: str) -> tuple[int, dict[str, Any]]:
 
 
 def routes(server: Server) -> list[Route]:
-    downloads = Downloads(KEPT_BODIES * server.config.limits.body_bytes)
+    downloads = server.downloads
 
     async def translate(request: Request) -> JSONResponse:
         fields = await _fields(server, request)
@@ -85,14 +52,13 @@ def routes(server: Server) -> list[Route]:
 
     async def translate_file(request: Request) -> JSONResponse:
         fields = await _fields(server, request)
-        source, target = _language(fields, "source"), _language(fields, "target")
-        name, text, kind = _file(fields)
-        bom = BOM_TEXT if text.startswith(BOM_TEXT) else ""
-        options = RequestOptions(format=kind, placeholders=True)
-        work = partial(server.service.translate_any_size, [text.removeprefix(bom)], source, target, options)
-        translation = await server.run(request, work)
-        ((result,), (route,)) = translation.results, translation.routes
-        token = downloads.add(_translated_name(name, route), (bom + result.text).encode())
+        source, target = _language(fields, "source"), _target(fields)
+        upload = document_upload(fields)
+        work = partial(server.service.translate_file, upload.form, upload.content, source, target)
+        translated = await server.run(request, work)
+        is_other = translated.source != translated.target
+        name = upload.renamed(f"_{bcp47(translated.target)}") if is_other else upload.name
+        token = downloads.add(name, translated.content)
         return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", token=token))})
 
     async def download_file(request: Request) -> Response:
@@ -181,34 +147,18 @@ def _language(fields: Fields, name: str) -> str | None:
     return language_code(value, name)
 
 
+def _target(fields: Fields) -> str:
+    target = _language(fields, "target")
+    assert target is not None  # `auto` is refused
+    return target
+
+
 def _format(fields: Fields) -> str:
     value = given(fields.values.get("format"))
     value = "text" if value is None else value
     if value not in _FORMATS:
         raise RequestError(400, f"format: {reprlib.repr(value)} is neither text nor html")
     return str(value)
-
-
-def _file(fields: Fields) -> tuple[str, str, str]:
-    """Name, text and format of the file of a form."""
-    upload = fields.uploads.get("file")
-    if upload is None:
-        raise RequestError(400, "file: is missing. Send a form of the type multipart/form-data, with a file")
-    if (kind := format_of_file(upload.name)) not in text_formats():
-        ending, known = PurePath(upload.name).suffix.lower()[:20], ", ".join(names_by_ending())
-        raise RequestError(400, f"file: no format has the ending {ending!r}. Choose one of {known}")
-    try:
-        text = upload.content.decode()
-    except UnicodeDecodeError as error:
-        raise RequestError(400, f"file: is not UTF-8, at byte {error.start + 1}. Send UTF-8") from None
-    if encoding := text_formats()[kind].other_encoding(text):
-        raise RequestError(400, f"file: says that its encoding is {encoding[:20]}. Send UTF-8, and say so in the file")
-    return upload.name, text, kind
-
-
-def _translated_name(name: str, route: Sequence[Step]) -> str:
-    path = PurePath(PurePath(name.replace("\\", "/")).name[-MOST_OF_NAME:])
-    return f"{path.stem}_{bcp47(route[-1].target)}{path.suffix}" if route else path.name
 
 
 def _candidates(server: Server, n_best: int) -> dict[str, Any]:
