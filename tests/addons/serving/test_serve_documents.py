@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.addons.serving.served import until
 from tests.addons.serving.test_serve_apis import multipart
 from tests.addons.serving.toy_server import BREAK, SLOW, Running, StandIn, running, stand_in_server
 from tests.support.each import each
@@ -147,6 +148,49 @@ def test_a_text_in_the_target_language_is_an_error_of_the_document(served: Runni
         400,
         {"message": "Source and target language are equal."},
     )
+
+
+# ---- Our own API, which the page uses
+
+
+def own_upload(server: Running, content: bytes, name: str = "a.html", **fields: str) -> tuple[int, Any]:
+    values = {"source": "de", "target": "en", **fields}
+    body, headers = multipart(*((key, value.encode()) for key, value in values.items()), file=(name, content))
+    return server.ask("/api/document", body, headers=headers)
+
+
+def test_our_own_api_tells_progress_and_flags_and_takes_terms(served: Running) -> None:
+    made = own_upload(served, f"{PAGE}<p>{{x}} 3</p>".encode(), terms='{"Hund": "hound"}')[1]
+    path, key = f"/api/document/{made['id']}", {"key": made["key"]}
+    assert ended(served, path, key) == {"status": "done", "progress": 1.0, "flags": []}
+    assert served.ask(f"{path}/result", key) == (200, b"<p>EIN <b>hound</b></p><p>{x} 3</p>")
+    assert served.ask(path, key) == (404, {"error": NOT_FOUND})
+
+
+def test_a_document_that_is_cancelled_is_forgotten_and_ends(served: Running) -> None:
+    made = own_upload(served, f"<p>{SLOW}</p>".encode() * 50)[1]
+    path, key = f"/api/document/{made['id']}", {"key": made["key"]}
+    one = served.server.documents.known[made["id"]]
+    assert served.ask(f"{path}/cancel", key) == (200, {"status": "cancelled"})
+    assert served.ask(path, key) == (404, {"error": NOT_FOUND})
+    until(lambda: one.has_ended)
+
+
+@each(
+    "fields, says",
+    [
+        ({"target": ""}, "target: is missing. Give the code of a language, as de"),
+        ({"source": "en"}, "en → en: no model"),
+        ({"format": "html"}, "'format': no field of this request. There are file, source, target, terms"),
+        ({"terms": "x"}, "the body is no JSON (Expecting value"),
+        ({"terms": "[7]"}, "terms: "),
+    ],
+)
+def test_fields_of_our_own_api_that_are_wrong(served: Running, fields: dict[str, str], says: str) -> None:
+    status, answer = own_upload(served, b"x", **fields)
+    assert (status, answer["error"].startswith(says)) == (400, True), answer
+    assert own_upload(served, b"x", "a.zip")[1]["error"].startswith("file: no format has the ending '.zip'")
+    assert served.ask(f"/api/document/{'0' * 32}", {})[1] == {"error": "key: None is no text"}
 
 
 # ---- What nobody should send

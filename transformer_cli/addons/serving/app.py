@@ -16,6 +16,7 @@ from transformer_cli.addons.serving.apis import (
     libretranslate,
     opennmt,
     own,
+    own_documents,
     page,
 )
 from transformer_cli.addons.serving.errors import RequestError, error_answer, headers_of, log_fault
@@ -33,6 +34,7 @@ def create_app(server: Server, log: AccessLog | None = None) -> Gate:
         routes=[
             *_routes(server),
             *own.routes(server),
+            *own_documents.routes(server),
             *page.routes(server),
             *libretranslate.routes(server),
             *deepl.routes(server),

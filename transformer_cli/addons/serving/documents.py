@@ -11,7 +11,7 @@ from enum import Enum
 from transformer_cli.addons.serving.downloads import KEPT_BODIES, KEPT_SECONDS, Downloads
 from transformer_cli.addons.serving.errors import RequestError, log_fault
 from transformer_cli.addons.serving.metrics import Metrics
-from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service
+from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, TranslatedFile
 from transformer_cli.addons.serving.uploads import DocumentUpload
 from transformer_cli.decoding.batch_queue import GoneError
 from transformer_cli.plugins import RAISED
@@ -44,6 +44,7 @@ class UploadedDocument:
     since: float = field(default_factory=time.monotonic)  # of this state
     error: str = ""
     download: str = ""  # token
+    flags: tuple[str, ...] = ()  # of any text in it
 
     def becomes(self, state: DocumentState) -> None:
         self.since, self.state = time.monotonic(), state
@@ -51,6 +52,11 @@ class UploadedDocument:
     @property
     def has_ended(self) -> bool:
         return self.state in (DocumentState.done, DocumentState.error)
+
+    @property
+    def progress(self) -> float:
+        """The share of its texts that are translated."""
+        return self.call.n_done / self.call.n_units if self.call.n_units else float(self.has_ended)
 
     @property
     def seconds_remaining(self) -> int:
@@ -104,36 +110,43 @@ class Documents:
             raise RequestError(404, NOT_FOUND)
         return found
 
-    def take(self, owner: str, document_id: str, key: str) -> tuple[str, bytes]:
-        """Name and content of a translation, which is deleted. Raises RequestError 404, 503 where it is not done."""
-        found = self.get(owner, document_id, key)
-        if found.state is DocumentState.error:
-            raise RequestError(400, found.error)
-        if found.state is not DocumentState.done:
-            raise RequestError(503, "Document translation is not done", retry_after=found.seconds_remaining)
+    def take(self, one: UploadedDocument) -> tuple[str, bytes]:
+        """Name and content of a translation, which is deleted. Raises RequestError 503 where it is not done."""
+        if one.state is DocumentState.error:
+            raise RequestError(400, one.error)
+        if one.state is not DocumentState.done:
+            raise RequestError(503, "Document translation is not done", retry_after=one.seconds_remaining)
         with self.lock:
-            self.known.pop(document_id, None)
-        content = self.downloads.take(found.download)
+            self.known.pop(one.id, None)
+        content = self.downloads.take(one.download)
         if content is None:
             raise RequestError(404, NOT_FOUND)
         return content
 
+    def cancel(self, one: UploadedDocument) -> None:
+        """Forget it, and end its translation."""
+        one.call.is_cancelled = True
+        with self.lock:
+            self.known.pop(one.id, None)
+        self.downloads.take(one.download)
+
     def _translation(
         self, new: UploadedDocument, upload: DocumentUpload, source: str | None, target: str, options: RequestOptions
-    ) -> Callable[[], bytes]:
-        def work() -> bytes:
+    ) -> Callable[[], TranslatedFile]:
+        def work() -> TranslatedFile:
             found = self.service.translate_file(upload.form, upload.content, source, target, new.call, options=options)
             if found.source == found.target:
                 raise RequestError(400, EQUAL)
-            return found.content
+            return found
 
         return work
 
-    def _work(self, one: UploadedDocument, translation: Callable[[], bytes]) -> None:
+    def _work(self, one: UploadedDocument, translation: Callable[[], TranslatedFile]) -> None:
         assert one.upload is not None
         one.becomes(DocumentState.translating)
         try:
-            one.download = self.downloads.add(one.upload.name, translation())
+            found = translation()
+            one.flags, one.download = found.flags, self.downloads.add(one.upload.name, found.content)
             end = DocumentState.done
         except RequestError as error:
             one.error, end = error.message, DocumentState.error

@@ -118,6 +118,7 @@ class TranslatedFile:
     content: bytes
     source: str
     target: str
+    flags: tuple[str, ...] = ()  # of any text in it
 
 
 @dataclass(frozen=True)
@@ -192,7 +193,8 @@ class Service:
                 opened.documents, tools.translate, symbols=tools.symbols, on_unit=tools.on_unit
             )
             written = opened.write([one.text for one in documents])
-            return TranslatedFile(written, route[0].source, route[-1].target)
+            flags = dict.fromkeys(flag for one in documents for flag in _of_document(one, RequestOptions()).flags)
+            return TranslatedFile(written, route[0].source, route[-1].target, tuple(flags))
 
     def _opened(self, form: Format, content: bytes, call: RequestCall) -> OpenFile:
         was = ON_UNIT.set(self._counted_units(call))

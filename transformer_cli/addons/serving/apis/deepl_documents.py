@@ -61,7 +61,7 @@ def routes(server: Server) -> list[Route]:
 
     async def result(request: Request) -> Response:
         fields, owner = await authorised_fields(server, request)
-        name, content = server.documents.take(owner, _id(request), _key(fields))
+        name, content = server.documents.take(server.documents.get(owner, _id(request), _key(fields)))
         headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name)}"}
         return Response(content, media_type="application/octet-stream", headers=headers)
 

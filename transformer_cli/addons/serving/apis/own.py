@@ -38,6 +38,7 @@ def routes(server: Server) -> list[Route]:
                 "limits": {
                     "max_characters": limits.characters,
                     "max_texts": limits.texts,
+                    "max_bytes": limits.body_bytes,
                     "beam_size": limits.beam_size,
                 },
                 "needs_key": server.config.api_keys is not None,
