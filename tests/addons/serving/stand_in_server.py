@@ -4,6 +4,7 @@ A translation is its text in upper case. What goes wrong, and when, is the test'
 """
 
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -47,6 +48,9 @@ class StandIn:
     flags: list[str] = field(default_factory=list)  # of every translation
     translations: dict[str, str] = field(default_factory=dict)  # other than in upper case
     requests: list[tuple[str, Any]] = field(default_factory=list)  # path and body
+    documents: dict[str, bytes] = field(default_factory=dict)  # translations by their ids, until they are fetched
+    progress: list[float] = field(default_factory=list)  # of a document, in the next answers, before it is done
+    document_error: str = ""  # of every document
     sha256: str = "0" * 64
     url: str = ""
 
@@ -69,7 +73,12 @@ class StandIn:
                 }
                 for source, target in pairs
             ],
-            "limits": {"max_characters": self.max_characters, "max_texts": self.max_texts, "beam_size": 16},
+            "limits": {
+                "max_characters": self.max_characters,
+                "max_texts": self.max_texts,
+                "max_bytes": 1_000_000,
+                "beam_size": 16,
+            },
             "needs_key": self.key is not None,
             "can_detect": self.can_detect,
         }
@@ -88,6 +97,19 @@ class StandIn:
             "unmet_terms": [["dog", "Hund"]] if "unmet_terms" in self.flags else [],
             "sentences": len(split_sentences(text, body["source"])),
         }
+
+    def document(self, path: str, body: dict[str, Any]) -> bytes | dict[str, Any]:
+        """The answer about a document that was sent before."""
+        identity, _, what = path.removeprefix("/api/document/").partition("/")
+        assert body == {"key": "key"}
+        if what:
+            content = self.documents.pop(identity)
+            return content if what == "result" else {"status": "cancelled"}
+        if self.document_error:
+            return {"status": "error", "progress": 0.0, "error": self.document_error}
+        if self.progress:
+            return {"status": "translating", "progress": self.progress.pop(0)}
+        return {"status": "done", "progress": 1.0, "flags": self.flags}
 
     def translate(self, body: dict[str, Any]) -> dict[str, Any]:
         texts = body["text"] if isinstance(body["text"], list) else [body["text"]]
@@ -123,7 +145,8 @@ def handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.json({"error": f"{self.path}: no such page"}, 404)
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            sent = self.rfile.read(int(self.headers["Content-Length"]))
+            body = form_of(sent) if self.path == "/api/document" else json.loads(sent)
             server.requests.append((self.path, body))
             if server.key is not None and self.headers["Authorization"] != f"Bearer {server.key}":
                 self.json({"error": "API key: missing or not known. Send `Authorization: Bearer KEY`"}, 401)
@@ -134,6 +157,15 @@ def handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.answer(
                     200, render_attention(toy_maps(words(8), words(9), text=body["text"])), "text/html; charset=utf-8"
                 )
+            elif self.path == "/api/document":
+                server.documents["id"] = body["file"].upper().encode()
+                self.json({"id": "id", "key": "key"})
+            elif self.path.startswith("/api/document/"):
+                found = server.document(self.path, body)
+                if isinstance(found, bytes):
+                    self.answer(200, found.decode(), "application/octet-stream")
+                else:
+                    self.json(found)
             elif self.path == "/detect":
                 self.json([{"confidence": 90.0, "language": one} for one in server.detected])
             else:
@@ -141,6 +173,19 @@ def handler_of(server: StandIn) -> type[BaseHTTPRequestHandler]:
                 self.json(server.translate(body))
 
     return Handler
+
+
+def form_of(body: bytes) -> dict[str, str]:
+    """The fields of a form as a browser sends it, and its file by the name `file`, whose name is `name`."""
+    boundary = body.partition(b"\r\n")[0]
+    found: dict[str, str] = {}
+    for part in body.split(boundary)[1:-1]:
+        head, _, content = part.decode().removesuffix("\r\n").partition("\r\n\r\n")
+        names = dict(re.findall(r'(\w*name)="([^"]*)"', head))
+        found[names["name"]] = content
+        if "filename" in names:
+            found["name"] = names["filename"]
+    return found
 
 
 class _Server(ThreadingHTTPServer):

@@ -307,7 +307,7 @@ def test_the_keyboard_alone_changes_a_word_and_comes_back(reader: Reader, server
         reader.press(Keys.TAB)
         if reader.focused() == "sentence":
             break
-    assert order == ["source", "swap", "target", "text", "clear", "choose-file", "copy"]
+    assert order == ["source", "swap", "target", "text", "clear", "copy"]
     reader.press(Keys.ARROW_RIGHT)
     assert reader.run("return document.activeElement.textContent") == "THE CAT SLEEPS."
     reader.press(Keys.ENTER)
@@ -437,22 +437,72 @@ def test_files_are_translated_and_offered_as_downloads(reader: Reader, server: S
     reader.one("#file").send_keys(str(tmp_path / "novel.txt"))
     assert downloaded(reader, "novel.de.txt") == "\r\nONE\r\n\r\nTWO\x85THREE".encode()
     assert server.posted()[-1]["text"] == ["one", "two\x85three"]
-    reader.run(
-        "const data = new DataTransfer(); data.items.add(new File(['<b>a dog</b>'], 'page.html'));"
-        "for (const kind of ['dragenter', 'dragover', 'drop'])"
-        " document.body.dispatchEvent(new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true}))"
-    )
+    drop(reader, "page.html", "<b>a dog</b>")
     assert downloaded(reader, "page.de.html") == b"<B>A DOG</B>"
     assert server.posted()[-1]["format"] == "html"
     reader.screenshot("files")
 
 
+def drop(reader: Reader, name: str, content: str) -> None:
+    reader.run(
+        "const data = new DataTransfer(); data.items.add(new File([arguments[1]], arguments[0]));"
+        "for (const kind of ['dragenter', 'dragover', 'drop'])"
+        " document.body.dispatchEvent(new DragEvent(kind, {dataTransfer: data, bubbles: true, cancelable: true}))",
+        name,
+        content,
+    )
+
+
+def test_a_file_that_no_request_can_hold_is_sent_whole_and_its_progress_shown(reader: Reader, server: StandIn) -> None:
+    server.progress, server.flags = [0.0, 0.25, 0.5], ["tags_by_position", "unmet_terms"]
+    reader.begin(server, "a dog")
+    reader.add_term("dog", Keys.TAB, "Hund")
+    text = "<p>a dog</p>" * 500
+    drop(reader, "long page.html", text)
+    reader.wait(lambda: "Translating… 50 %" in reader.texts("#jobs li")[0])
+    assert reader.run("return document.querySelector('#jobs progress').value") == 0.5
+    reader.screenshot("progress")
+    assert downloaded(reader, "long page.de.html") == text.upper().encode()
+    assert "Translated. To check: tags placed roughly, terms missing." in reader.texts("#jobs li")[0]
+    assert not reader.all("#jobs progress")
+    terms = '[["dog","Hund"]]'
+    sent = {"file": text, "name": "long page.html", "source": "en", "target": "de", "terms": terms}
+    assert server.posted("/api/document") == [sent]
+    assert server.documents == {}
+
+
+def test_a_file_is_dropped_with_the_keyboard_and_cancelled(reader: Reader, server: StandIn, tmp_path: Path) -> None:
+    """A key press opens the system's dialog, which no test can see: it is enough that it would be opened."""
+    server.progress = [0.1] * 100
+    reader.open(server)
+    reader.run("window.opened = 0; document.querySelector('#file').click = () => { window.opened += 1; }")
+    reader.run("document.querySelector('#choose-file').focus()")
+    reader.press(Keys.ENTER, Keys.SPACE)
+    assert reader.run("return window.opened") == 2
+    drop(reader, "a.html", "<p>a</p>" * 1000)
+    reader.wait(lambda: "10 %" in reader.texts("#jobs li")[0])
+    reader.press(Keys.TAB)
+    assert reader.run("return document.activeElement.textContent") == "Cancel"
+    reader.press(Keys.ENTER)
+    reader.wait(lambda: server.posted("/api/document/id/cancel") == [{"key": "key"}])
+    assert reader.texts("#jobs li") == []
+    assert reader.focused() == "choose-file"
+
+
+def test_what_is_wrong_with_a_file_is_one_line(reader: Reader, server: StandIn) -> None:
+    server.document_error = "file:3: no closing tag. Close it"
+    reader.open(server)
+    drop(reader, "a.html", "<p>a</p>" * 1000)
+    reader.wait(lambda: reader.texts("#jobs .problem") == [server.document_error])
+    assert reader.texts("#jobs button") == ["Remove"]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("table.xlsx", b"PK", "Not a kind of file that is known"),
+        ("archive.zip", b"PK", "Not a kind of file that is known"),
         ("latin.txt", "größe".encode("latin-1"), "Save it as UTF-8"),
-        ("long.srt", b"x" * 5001, "It has 5,001 characters, and the server takes 5,000 at once"),
+        ("large.srt", b"x" * 1_000_001, "Larger than 1 MB"),
         ("line.txt", b"short\n" + b"x" * 5001, "Line 2 has 5,001 characters, and the server takes 5,000 at once"),
         ("huge.txt", b"x" * 5_000_001, "Larger than 5 MB"),
     ],

@@ -10,7 +10,8 @@ const ATTEMPTS = 8; // for a request that the server cannot take now
 const N_BEST = 8, SHOWN = 5; // alternatives that are asked for, and that are shown
 const DIVERSITY = 2; // nats: enough for groups to begin with other words
 const DETECTED = 2000; // characters in which the language is detected
-const LONGEST_FILE = 5e6; // bytes
+const LONGEST_FILE = 5e6; // bytes of a text, which is sent in parts
+const POLL = { first: 200, factor: 1.5, most: 2000 }; // milliseconds between questions how far a file is
 const RETRIED = new Map([
   [0, "The server does not answer."], [429, "This is more than the server takes from one reader."],
   [502, "The server does not answer."], [503, "The server is busy."],
@@ -48,6 +49,7 @@ const state = {
 
 const byId = (id) => document.getElementById(id);
 const FORMATS = JSON.parse(byId("file").dataset.formats); // names by the endings of files
+const PACKAGES = new Set(JSON.parse(byId("file").dataset.packages)); // names of those that are no text
 const count = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const lengthOf = (text) => { let n = 0; for (const _ of text) n++; return n; }; // in characters, not UTF-16 units
 
@@ -73,12 +75,12 @@ function remember(storage, key, value) {
 
 class Problem extends Error {}
 
-// The body of the server's answer. Waits, and says so, while the server can take no request. Throws Problem with a
-// line for the reader, or an AbortError.
-async function ask(path, body, signal) {
+// The body of the server's answer, as "text" or "blob". Waits, and says so, while the server can take no request.
+// Throws Problem with a line for the reader, or an AbortError.
+async function ask(path, body, signal, as = "text") {
   for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
     await untilAllowed(signal);
-    const answer = await request(path, body, signal);
+    const answer = await request(path, body, signal, as);
     if (!RETRIED.has(answer.status)) {
       state.notBefore = 0;
       hideProblem();
@@ -93,23 +95,26 @@ async function ask(path, body, signal) {
 
 const apiKey = () => recall("sessionStorage", "key") ?? byId("key").value;
 
-async function request(path, body, signal) {
-  const headers = body ? { "Content-Type": "application/json" } : {};
+// `body` is sent as JSON, or as a form.
+async function request(path, body, signal, as) {
+  const isForm = body instanceof FormData;
+  const headers = body && !isForm ? { "Content-Type": "application/json" } : {};
   if (apiKey()) headers.Authorization = `Bearer ${apiKey()}`;
   const method = body ? "POST" : "GET";
   try {
-    const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body), signal });
-    return { status: answer.status, retryAfter: answer.headers.get("Retry-After"), text: await answer.text() };
+    const answer = await fetch(path, { method, headers, body: isForm ? body : body && JSON.stringify(body), signal });
+    const content = await answer[answer.ok ? as : "text"]();
+    return { status: answer.status, retryAfter: answer.headers.get("Retry-After"), content };
   } catch (error) {
     if (signal?.aborted) throw error;
-    return { status: 0, retryAfter: null, text: "" };
+    return { status: 0, retryAfter: null, content: "" };
   }
 }
 
-function accept({ status, text }) {
-  if (status === 200) return text;
+function accept({ status, content }) {
+  if (status === 200) return content;
   let line = `The server answered ${status}.`;
-  try { line = String(JSON.parse(text).error || line); } catch { /* not ours: of a proxy, perhaps */ }
+  try { line = String(JSON.parse(content).error || line); } catch { /* not ours: of a proxy, perhaps */ }
   if (status === 401 || status === 403) {
     byId("key-form").hidden = false;
     throw new Problem(apiKey() ? "The server does not accept this API key." : "The server needs an API key.");
@@ -673,45 +678,85 @@ function closeAttention() {
 async function translateFile(file) {
   const controller = new AbortController();
   const note = element("span", { role: "status", textContent: "Translating…" });
-  const job = element("li", {}, element("strong", { textContent: file.name, dir: "auto" }), " ", note, " ");
+  const bar = element("progress", { max: 1, ariaLabel: `Progress of ${file.name}` });
+  const job = element("li", {}, element("strong", { textContent: file.name, dir: "auto" }), bar, note, " ");
   const end = button("Cancel", () => {
     controller.abort();
     job.remove();
-    byId("files").hidden = !byId("jobs").children.length;
+    byId("choose-file").focus();
   });
   job.append(end);
   byId("jobs").append(job);
-  byId("files").hidden = false;
   try {
     const ending = file.name.includes(".") ? `.${file.name.split(".").at(-1).toLowerCase()}` : "";
     const { target } = chosen();
-    const progress = (text) => { note.textContent = text; };
+    const progress = (share) => {
+      bar.value = share;
+      note.textContent = `Translating… ${Math.floor(100 * share)} %`;
+    };
     const translation = await translatedFile(file, FORMATS[ending], controller.signal, progress);
     const name = `${file.name.slice(0, -ending.length)}.${target}${ending}`;
     // Not as HTML: a browser that opens it must not take it for a page of this server.
-    const blob = new Blob([translation.text], { type: "application/octet-stream" });
+    const blob = new Blob([translation.content], { type: "application/octet-stream" });
     note.textContent = translation.note;
     end.before(element("a", { href: URL.createObjectURL(blob), download: name, textContent: `Download ${name}` }), " ");
-    end.textContent = "Remove";
   } catch (error) {
     if (controller.signal.aborted) return;
     note.textContent = error instanceof Problem ? error.message : `It could not be read: ${error.message}`;
     note.className = "problem";
-    end.textContent = "Remove";
   }
+  bar.remove();
+  end.textContent = "Remove";
 }
 
+// A text goes with its flags into requests that others do not wait for long; the server keeps all else until it is done.
 async function translatedFile(file, format, signal, progress) {
   const wanted = chosen();
   if (!format) throw new Problem(`Not a kind of file that is known. Known: ${Object.keys(FORMATS).join(", ")}.`);
-  if (file.size > LONGEST_FILE)
-    throw new Problem(`Larger than ${LONGEST_FILE / 1e6} MB. Use \`tfm translate\` for it.`);
+  if (PACKAGES.has(format)) return translatedDocument(file, file.name, wanted, signal, progress);
+  checkSize(file.size, LONGEST_FILE);
   const text = decode(await file.arrayBuffer());
   const pair = await resolved(wanted, text, signal);
   if (format === "text") return translatedLines(text, pair, signal, progress);
-  if (lengthOf(text) > most()) throw new Problem(`${tooLong("It", lengthOf(text))} Or use \`tfm translate\`.`);
+  if (lengthOf(text) > most()) return translatedDocument(new Blob([text]), file.name, pair, signal, progress);
   const answer = await askTranslation(pair, { text, format }, signal);
-  return { text: answer.translations[0].text, note: summary(answer.translations) };
+  return { content: answer.translations[0].text, note: summary(answer.translations) };
+}
+
+function checkSize(size, most) {
+  if (size > most) throw new Problem(`Larger than ${most / 1e6} MB. Use \`tfm translate\` for it.`);
+}
+
+// A file of any format, which the server translates while it is asked how far it is.
+async function translatedDocument(content, name, pair, signal, progress) {
+  checkSize(content.size, state.limits.max_bytes ?? LONGEST_FILE);
+  const form = new FormData(), terms = termsFor(pair);
+  form.append("file", content, name);
+  if (pair.source !== "auto") form.append("source", pair.source);
+  form.append("target", pair.target);
+  if (terms.length) form.append("terms", JSON.stringify(terms));
+  const { id, key } = parse(await ask("api/document", form, signal)), path = `api/document/${id}`;
+  const cancel = () => request(`${path}/cancel`, { key }, undefined, "text");
+  signal.addEventListener("abort", cancel);
+  try {
+    for (let wait = POLL.first; ; wait = Math.min(POLL.most, POLL.factor * wait)) {
+      const found = parse(await ask(path, { key }, signal));
+      if (found.error) throw new Problem(found.error);
+      if (found.status === "done")
+        return { content: await ask(`${path}/result`, { key }, signal, "blob"), note: summary([found]) };
+      progress(found.progress);
+      await pause(wait, signal);
+    }
+  } finally {
+    signal.removeEventListener("abort", cancel);
+  }
+}
+
+function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+  });
 }
 
 async function translatedLines(text, pair, signal, progress) {
@@ -724,9 +769,9 @@ async function translatedLines(text, pair, signal, progress) {
     const answer = await translatedTexts(pair, group, signal);
     group.forEach((line, i) => { lines[line.index] = answer.translations[i].text; });
     found.push(...answer.translations);
-    progress(`Translating… ${Math.floor(100 * found.length / wanted.length)} %`);
+    progress(found.length / wanted.length);
   }
-  return { text: lines.join(""), note: summary(found) };
+  return { content: lines.join(""), note: summary(found) };
 }
 
 function summary(translations) {
@@ -862,5 +907,6 @@ for (const kind of ["dragenter", "dragover", "dragleave", "drop"])
     document.body.classList.toggle("dropping", kind === "dragenter" || kind === "dragover");
     if (kind === "drop") for (const file of event.dataTransfer.files) translateFile(file);
   });
+byId("kinds").textContent = `${Object.keys(FORMATS).join(", ")}. Texts in UTF-8.`;
 textChanged();
 loadModels();

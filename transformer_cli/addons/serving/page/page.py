@@ -6,7 +6,7 @@ The page asks the server for everything else: its script reads /api/models, and 
 
 import json
 
-from transformer_cli.addons.documents.formats import names_by_ending
+from transformer_cli.addons.documents.formats import formats, names_by_ending, text_formats
 from transformer_cli.addons.pages.document import document, escaped
 
 # The rest of its policy is in the page. Its address, of which a proxy may have made a secret, goes to no other site.
@@ -27,4 +27,5 @@ def render() -> str:
         connect_to="'self'",
         framed="transformer_cli.addons.attention_maps",
         formats=escaped(json.dumps(names_by_ending())),
+        packages=escaped(json.dumps([name for name in formats() if name not in text_formats()])),
     )
