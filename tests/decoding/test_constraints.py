@@ -100,3 +100,40 @@ def test_progress_is_that_of_its_definition() -> None:
                     texts[b][n].append(int(ids[b, n]))
                     assert progress[b][n] == brute_force_progress(terms, texts[b][n]), (terms, texts[b][n])
             followed.after(own, ids)
+
+
+def test_a_whole_term_is_not_made_a_longer_word() -> None:
+    """Tokens 5 and 11 continue a word; the third sentence may make a longer word of its term."""
+    continuing_V = torch.tensor([i in (5, 11) for i in range(12)])
+    sentences = [
+        Constraints(terms=((1, 2), (2,)), whole=frozenset({(1, 2)})),
+        Constraints(),
+        Constraints(terms=((1, 2),)),
+    ]
+    request: SearchRequest[None] = SearchRequest(
+        lambda ids_R, cache: torch.zeros(len(ids_R), 14),
+        None,  # type: ignore[arg-type]
+        ControlIds(pad=0, bos=8, eos=EOS, unk=None),
+        torch.tensor([20] * 3),
+        DecodeConfig(beam_size=2, search="beam"),
+        constraints=sentences,
+        continuing_V=continuing_V,
+    )
+    followed = LexicalConstraints(request)
+    own = torch.tensor([[0, 1]] * 3)
+
+    def banned() -> list[list[int]]:
+        log_p_RV = torch.zeros(followed.state_BN.numel(), 14)  # two rows of the output layer more than there are tokens
+        followed.before(log_p_RV, 1)
+        return [[i for i, value in enumerate(row) if value < 0] for row in log_p_RV.tolist()]
+
+    assert banned() == [[]] * 6
+    followed.after(own, torch.tensor([[1, 2]] * 3))
+    assert banned() == [[]] * 6
+    followed.after(own, torch.tensor([[2, 1]] * 3))
+    assert banned() == [[5, 11], [], [], [], [], []]
+    followed.after(own, torch.tensor([[3, 2]] * 3))
+    assert banned() == [[], [5, 11], [], [], [], []]
+    followed.select(torch.tensor([2, 0]))
+    followed.after(own[:2], torch.tensor([[3, 3]] * 2))
+    assert banned() == [[]] * 4

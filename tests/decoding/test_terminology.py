@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.each import each
-from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase, read_terms
+from tests.toy.run import LETTERS, tokenizers
+from transformer_cli.decoding.terminology import Term, Terminology, read_terms
+from transformer_cli.decoding.torch_engine import continuing_tokens
 from transformer_cli.errors import DataError
 
 
@@ -56,7 +58,22 @@ def test_a_phrase_is_found_as_whole_words_and_the_longest_first(
     ],
 )
 def test_a_term_is_met_from_the_beginning_of_a_word(text: str, phrase: str, expected: bool) -> None:
-    assert contains_phrase(text, phrase) is expected
+    assert bool(Term("dog", (phrase,), 1).places(text)) is expected
+
+
+@each(
+    "text, phrase, expected",
+    [
+        ("mit Acme Cloud", "Acme Cloud", True),
+        ("mit Acme Clouds", "Acme Cloud", False),
+        ("die Acme-Cloud", "Acme", True),
+        ("mit acme", "Acme", False),
+        ("u\u0308ber", "\u00fcber", True),
+    ],
+)
+def test_a_term_that_is_kept_as_it_is_has_no_ending(text: str, phrase: str, expected: bool) -> None:
+    assert bool(Term(phrase, (phrase,), 1).places(text)) is expected
+    assert bool(Term(phrase, ("x", phrase), 1).places(text)) is expected, "also as one translation of several"
 
 
 def test_a_file_may_name_several_translations(tmp_path: Path) -> None:
@@ -101,3 +118,13 @@ def test_the_terms_within_texts_are_those_that_any_part_of_them_has() -> None:
     assert {term.source for term in within.terms} == {"hot dog", "dog", "dog food"}
     for text in ("A Hot dog food", "dog food", "food", "us"):
         assert within.find(text) == terms.find(text)
+
+
+def test_tokens_continue_a_word_where_they_write_no_space() -> None:
+    target = tokenizers().target
+    found = [
+        piece for piece, one in zip(target.pieces(range(len(target))), continuing_tokens(target), strict=True) if one
+    ]
+    assert found
+    assert all(piece[0] != "\u2581" and piece.isalpha() for piece in found)
+    assert set(found) >= {piece for piece in target.pieces(range(len(target))) if piece in LETTERS}

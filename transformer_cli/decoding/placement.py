@@ -46,10 +46,10 @@ class Placement:
 
     def _is_misplaced(self, term: Term, found: "_Attended") -> bool:
         sources = occurrences(self.source_text, term.source, any_case=term.source == term.source.lower())
-        places = found.places(term)
+        places = term.places(found.text)
         if not places or not sources:
             return False
-        if len(places) > len(sources) and len(places) > len(self.plain.places(term)):
+        if len(places) > len(sources) and len(places) > len(term.places(self.plain.text)):
             return True  # it occurs more often than in the source
         if not all(self._comes_from(place, sources, found) for place in places):
             return True
@@ -92,9 +92,6 @@ class _Attended:
     words: Sequence[Span]
     tokens: Sequence[Span]
     attention_TS: Sequence[Sequence[float]]
-
-    def places(self, term: Term) -> list[Span]:
-        return [span for target in term.targets for span in occurrences(self.text, target, has_ending=True)]
 
     def attention(self, span: Span) -> list[float]:
         """[S]: what the tokens of `span` attend to, all together."""

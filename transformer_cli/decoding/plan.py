@@ -46,6 +46,7 @@ class Segment:
     n_first: int = 0  # of them those that the model's every translation begins with, as that of its language
     terms: tuple[Term, ...] = ()  # of the terminology, that are in `text`
     required: tuple[tuple[int, ...], ...] = ()  # token sequences that its translation must contain
+    whole: frozenset[tuple[int, ...]] = frozenset()  # of these, those that may not become a longer word
 
     @property
     def key(self) -> SegmentKey:

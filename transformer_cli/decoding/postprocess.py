@@ -19,7 +19,7 @@ from transformer_cli.decoding.placement import AlignedTranslation, Placement
 from transformer_cli.decoding.plan import N_NAMED, Hypotheses, PlannedLine, Planner, Segment, goes_on, named
 from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.search import Hypothesis
-from transformer_cli.decoding.terminology import Term, Terminology, contains_phrase
+from transformer_cli.decoding.terminology import Term, Terminology
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores
@@ -116,7 +116,7 @@ class ConstraintStep:
         All hypotheses of the beam are considered: the likeliest often adds a term instead of replacing a word by it.
         """
         config = replace(request.config, n_best=max(request.config.n_best, request.config.beam_size))
-        constrained = [replace(s, required=tuple(self.term_ids[term] for term in s.terms)) for s in segments]
+        constrained = [self._with_terms(segment) for segment in segments]
         again = search_all(self.engine, constrained, replace(request, config=config))
         candidates = [(segment, self._candidates(segment, plain, again)) for segment in segments]
         pairs = [(s.ids, h.ids) for s, of_segment in candidates for h in (plain[s.key][0], *of_segment)]
@@ -129,6 +129,14 @@ class ConstraintStep:
             else:
                 choices.append((segment, _Choice([], dropped=self._missing(segment, again) or segment.terms)))
         return choices
+
+    def _with_terms(self, segment: Segment) -> Segment:
+        kept = (term for term in segment.terms if term.is_kept_by(term.targets[0]))
+        return replace(
+            segment,
+            required=tuple(self.term_ids[term] for term in segment.terms),
+            whole=frozenset(self.term_ids[term] for term in kept),
+        )
 
     def _candidates(self, segment: Segment, plain: Hypotheses, again: Hypotheses) -> list[Hypothesis]:
         """Translations that contain all terms, and have an end if the one without terms has."""
@@ -163,7 +171,7 @@ class ConstraintStep:
             return ()
         self.check()
         text = self.tokenizers.target.decode(found[segment.key][0].ids)
-        return tuple(term for term in segment.terms if not any(contains_phrase(text, one) for one in term.targets))
+        return tuple(term for term in segment.terms if not term.places(text))
 
 
 def per_token(hypothesis: Hypothesis) -> float:

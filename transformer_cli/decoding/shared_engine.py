@@ -100,7 +100,7 @@ class SharedEngine:
             # The line decides random choices; without these, equal sentences are one.
             line = (request.first_line + segment.line, segment.part) if is_random else None
             # An engine that reads text may tell apart what has the same ids, as two unknown characters.
-            own = (key, tuple(segment.ids), segment.text, segment.prefix, segment.required, line)
+            own = (key, tuple(segment.ids), segment.text, segment.prefix, segment.required, segment.whole, line)
             what = replace(segment, line=request.first_line + segment.line if is_random else 0)
             items.append((own, what, len(segment.ids) + 1))
         return kind, items

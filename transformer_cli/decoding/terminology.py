@@ -28,6 +28,22 @@ class Term:
     targets: tuple[str, ...]
     line: int  # of the terminology, where it occurs first
 
+    def is_kept_by(self, target: str) -> bool:
+        """Whether this translation is the source phrase itself, which is to be kept as it is."""
+        return canonical(target) == canonical(self.source)
+
+    def places(self, text: str) -> list[Span]:
+        """The places of its translations in `text`, as they are written, from the beginning of a word.
+
+        The last word may have an ending, so that `Hundes` satisfies the term `Hund`; but not where the translation is
+        the source phrase itself.
+        """
+        return [
+            span
+            for target in self.targets
+            for span in occurrences(text, target, has_ending=not self.is_kept_by(target))
+        ]
+
 
 class Terminology:
     """Finds terms in lines."""
@@ -114,14 +130,6 @@ def occurrences(text: str, phrase: str, *, any_case: bool = False, has_ending: b
         if meets and tuple(first) == wanted[:-1]:
             found.append((spans[i][0], spans[i + len(first)][1]))
     return found
-
-
-def contains_phrase(text: str, phrase: str) -> bool:
-    """Whether `phrase` is in `text`, as it is written, from the beginning of a word; its last word may have an ending.
-
-    So `Hundes` satisfies the term `Hund`.
-    """
-    return bool(occurrences(text, phrase, has_ending=True))
 
 
 def read_terms(path: Path) -> Terminology:

@@ -7,15 +7,16 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
-from transformer_cli.data.tokenizer import Tokenizers
+from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.engine import Capabilities, DecodeRequest, SearchedBatch
 from transformer_cli.decoding.plan import Segment
@@ -31,6 +32,7 @@ from transformer_cli.decoding.search import (
 )
 from transformer_cli.decoding.search.trace import TraceRecorder
 from transformer_cli.decoding.shortlist import BatchShortlist, Shortlist
+from transformer_cli.decoding.terminology import words_of
 from transformer_cli.decoding.training_text import UNKNOWN_TEXT, TrainingText, training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
@@ -70,6 +72,14 @@ REMEDIES = {
 
 def torch_capabilities(*, batch_invariant: bool = False, shortlist: bool = False) -> Capabilities:
     return Capabilities("torch", batch_invariant=batch_invariant, shortlist=shortlist, remedies=REMEDIES)
+
+
+def continuing_tokens(target: Tokenizer) -> Tensor:
+    """A mask of the tokens that make the word before them longer, as Terminology divides text into words."""
+    texts = ((i, target.decode([i])) for i in range(len(target)))
+    word, written = next(((i, text) for i, text in texts if text.isalpha() and words_of(text) == (text,)), (0, ""))
+    is_continuing = [written != "" and words_of(target.decode([word, i]))[:1] != (written,) for i in range(len(target))]
+    return torch.tensor(is_continuing)
 
 
 class TorchEngine:
@@ -120,6 +130,10 @@ class TorchEngine:
     @property
     def capabilities(self) -> Capabilities:
         return torch_capabilities(batch_invariant=self.batch_invariant, shortlist=self.shortlist is not None)
+
+    @cached_property
+    def _continuing_V(self) -> Tensor:
+        return to_device(continuing_tokens(self.tokenizers.target), self.device)
 
     @property
     def n_searches(self) -> int:
@@ -267,7 +281,10 @@ class TorchEngine:
             torch.tensor(max_lengths),
             config,
             seeds=[(request.seed, request.first_line + segment.line, segment.part) for segment in batch],
-            constraints=[Constraints(s.prefix, s.n_first, s.required) for s in batch] if has_constraints else [],
+            constraints=[Constraints(s.prefix, s.n_first, s.required, s.whole) for s in batch]
+            if has_constraints
+            else [],
+            continuing_V=self._continuing_V if any(segment.whole for segment in batch) else None,
             source_lengths_B=to_device(torch.tensor(list(map(len, rows))), self.device),
             to_text=self.tokenizers.target.decode,
             device=self.device,

@@ -135,6 +135,16 @@ class LexicalConstraints:
             [[count[term] for term in one.terms] for count, one in zip(counts, automata, strict=True)], 0, device
         )
         self.size_BJ = stacked([list(map(len, one.terms)) for one in automata], 0, device)
+        self.whole_BJ = stacked(
+            [
+                [int(term in of.whole) for term in one.terms]
+                for of, one in zip(request.constraints, automata, strict=True)
+            ],
+            0,
+            device,
+        )
+        # In a tuple, as it has no row for each sentence.
+        self.continuing = (request.continuing_V,) if any(one.whole for one in request.constraints) else ()
         self.has_terms_B1 = self.required_BJ.any(dim=1, keepdim=True)
         self.state_BN = self.root_B[:, None].repeat(1, request.config.beam_size)
         # How often each term was found, at most as often as it is required.
@@ -146,7 +156,14 @@ class LexicalConstraints:
         return self.tokens_BA.size(1)
 
     def before(self, log_p_RV: Tensor, length: int) -> None:
-        pass
+        """Ban tokens that make a longer word of a whole term which a hypothesis ends with."""
+        for continuing_V in self.continuing:
+            assert continuing_V is not None
+            ends_BN = torch.zeros_like(self.state_BN, dtype=torch.bool)
+            for term_BN, is_found_BN in self.automata.terms_ending(self.state_BN):
+                ends_BN |= self.whole_BJ.gather(1, term_BN).bool() & is_found_BN
+            n_more = log_p_RV.size(1) - len(continuing_V)  # rows of the output layer that stand for no token
+            log_p_RV.masked_fill_(ends_BN.flatten()[:, None] & F.pad(continuing_V, (0, n_more)), -math.inf)
 
     def after(self, beam_BN: Tensor | None, ids_BN: Tensor) -> None:
         assert beam_BN is not None

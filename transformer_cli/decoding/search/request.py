@@ -61,6 +61,7 @@ class Constraints:
     prefix: tuple[int, ...] = ()  # it begins with these
     n_first: int = 0  # of them, tokens that count as certain: nothing but them was ever possible
     terms: tuple[tuple[int, ...], ...] = ()  # it contains each, contiguously; one that is listed twice, at two places
+    whole: frozenset[tuple[int, ...]] = frozenset()  # terms that no token after them may make a longer word
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,7 @@ class SearchRequest(Generic[CacheT]):
     config: DecodeConfig
     seeds: Sequence[Sequence[int]] = ()  # for each sentence the numbers that its random choices are made from
     constraints: Sequence[Constraints] = ()  # one for each sentence, or none at all
+    continuing_V: Tensor | None = None  # which tokens make the word before them longer; for terms that are `whole`
     source_lengths_B: Tensor | None = None  # tokens, EOS counted; for a coverage penalty
     to_text: Callable[[Sequence[int]], str] | None = None  # for searches that compare texts
     device: torch.device | None = None  # of the logits; None: that of `max_lengths_B`
@@ -105,6 +107,7 @@ class SearchRequest(Generic[CacheT]):
         for constraints, longest in zip(self.constraints, max_lengths, strict=True):
             assert len(constraints.prefix) <= longest, "a prefix that has no room"
             assert all(constraints.terms), "a term of no tokens"
+            assert not constraints.whole or self.continuing_V is not None
             required = {*constraints.prefix, *(v for term in constraints.terms for v in term)}
             assert not required & {*self.control.banned, self.control.eos}, "a token that stands for no text"
 
