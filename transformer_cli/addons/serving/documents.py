@@ -16,7 +16,7 @@ from transformer_cli.addons.serving.uploads import DocumentUpload
 from transformer_cli.decoding.batch_queue import GoneError
 from transformer_cli.plugins import RAISED
 
-AT_ONCE = 4  # documents that are translated; the others wait
+AT_ONCE = 2  # documents that are read and translated; the others wait, so that requests have a share of the CPU
 MOST_ENDED = 10_000  # documents whose end is known
 NOT_FOUND = "Document not found: the ID or the key is wrong, or it was fetched, or its ten minutes are over"
 EQUAL = "Source and target language are equal."  # as DeepL says it
