@@ -6,7 +6,8 @@ import pytest
 
 from tests.support.each import each
 from tests.toy.run import LETTERS, tokenizers
-from transformer_cli.decoding.terminology import Term, Terminology, read_terms
+from transformer_cli.config.decode import TermForms
+from transformer_cli.decoding.terminology import Term, Terminology, are_forms, read_terms
 from transformer_cli.decoding.torch_engine import continuing_tokens
 from transformer_cli.errors import DataError
 
@@ -59,6 +60,45 @@ def test_a_phrase_is_found_as_whole_words_and_the_longest_first(
 )
 def test_a_term_is_met_from_the_beginning_of_a_word(text: str, phrase: str, expected: bool) -> None:
     assert bool(Term("dog", (phrase,), 1).places(text)) is expected
+
+
+@each(
+    "one, other, expected",
+    [
+        ("kniha", "knihu", True),
+        ("kniha", "knih", True),
+        ("dormir", "dort", False),  # three letters
+        ("paresseux", "paresseuse", True),
+        ("Hund", "Hunde", True),
+        ("Hund", "Hundehütte", False),
+        ("cher", "chère", False),
+        ("книга", "книгами", True),  # 71 %
+        ("слово", "словами", False),  # 57 %
+        ("переводчик", "переводчиков", True),
+        ("a", "a", True),
+        ("ab", "ac", False),
+        ("", "", True),
+    ],
+)
+def test_forms_of_a_word_have_a_stem_and_short_endings(one: str, other: str, expected: bool) -> None:
+    assert are_forms(one, other) is are_forms(other, one) is expected
+
+
+@each(
+    "text, phrase, forms, expected",
+    [
+        ("mit der roten Katze", "rote Katze", "ending", []),
+        ("mit der roten Katze", "rote Katze", "inflected", ["roten Katze"]),
+        ("do zelené knihy", "zelená kniha", "inflected", ["zelené knihy"]),
+        ("der Hundehütte", "Hund", "inflected", ["Hundehütte"]),  # as an ending
+        ("mit Acme Clouds", "dog", "inflected", []),
+    ],
+)
+def test_inflected_words_satisfy_a_term_if_asked(text: str, phrase: str, forms: str, expected: list[str]) -> None:
+    term = Term("dog", (phrase,), 1)
+    assert [text[slice(*span)] for span in term.places(text, TermForms(forms))] == expected
+    kept = Term(phrase, (phrase,), 1)
+    assert kept.places(text, TermForms(forms)) == [], "what is to be kept has one form"
 
 
 @each(

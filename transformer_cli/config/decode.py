@@ -38,6 +38,13 @@ class LongLines(Enum):
     cut = "cut"  # truncated
 
 
+class TermForms(Enum):
+    """The forms of a term's translation that satisfy it."""
+
+    ending = "ending"  # as it is written; the last word may have an ending
+    inflected = "inflected"  # each word may also have another ending of up to three letters
+
+
 @dataclass
 class DecodeConfig:
     """How a translation is searched for; the defaults are section 6.1 of the paper."""
@@ -127,6 +134,11 @@ class DecodeConfig:
         "Nats per token that a term of --terms in an unlikely place may cost; null: any.",
         low=0,
         high=1000,
+        part="translator",
+    )
+    term_forms: TermForms = key(
+        TermForms.ending,
+        "Forms that satisfy a term of --terms: with any ending, or inflected, with other short endings, too.",
         part="translator",
     )
     quantize: Quantize = key(

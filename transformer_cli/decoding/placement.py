@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
+from transformer_cli.config.decode import TermForms
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.terminology import Span, Term, occurrences, word_spans
 
@@ -24,8 +25,14 @@ class AlignedTranslation:
 class Placement:
     """Compares translations of one source with one that was found without terms."""
 
-    def __init__(self, source_ids: Sequence[int], tokenizers: Tokenizers, plain: AlignedTranslation) -> None:
-        self.target = tokenizers.target
+    def __init__(
+        self,
+        source_ids: Sequence[int],
+        tokenizers: Tokenizers,
+        plain: AlignedTranslation,
+        forms: TermForms = TermForms.ending,
+    ) -> None:
+        self.target, self.forms = tokenizers.target, forms
         self.source_text = tokenizers.source.decode(source_ids)
         self.source_words = [span for span in word_spans(self.source_text) if _has_letters(self.source_text, span)]
         self.source_tokens = token_spans(source_ids, tokenizers.source)
@@ -46,10 +53,10 @@ class Placement:
 
     def _is_misplaced(self, term: Term, found: "_Attended") -> bool:
         sources = occurrences(self.source_text, term.source, any_case=term.source == term.source.lower())
-        places = term.places(found.text)
+        places = term.places(found.text, self.forms)
         if not places or not sources:
             return False
-        if len(places) > len(sources) and len(places) > len(term.places(self.plain.text)):
+        if len(places) > len(sources) and len(places) > len(term.places(self.plain.text, self.forms)):
             return True  # it occurs more often than in the source
         if not all(self._comes_from(place, sources, found) for place in places):
             return True

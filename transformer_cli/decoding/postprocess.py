@@ -156,7 +156,7 @@ class ConstraintStep:
             AlignedTranslation(h.ids, None if scores.attention_TS is None else scores.attention_TS[:, n:])
             for h, scores in zip((plain, *candidates), forced, strict=True)
         ]
-        placement = Placement(segment.ids[n:], self.tokenizers, reference)
+        placement = Placement(segment.ids[n:], self.tokenizers, reference, self.config.term_forms)
         misplaced = [placement.misplaced(segment.terms, translation) for translation in translations]
         order = sorted(range(len(candidates)), key=lambda i: len(misplaced[i]))  # stable: the likeliest first
         best = order[0]
@@ -171,7 +171,7 @@ class ConstraintStep:
             return ()
         self.check()
         text = self.tokenizers.target.decode(found[segment.key][0].ids)
-        return tuple(term for term in segment.terms if not term.places(text))
+        return tuple(term for term in segment.terms if not term.places(text, self.config.term_forms))
 
 
 def per_token(hypothesis: Hypothesis) -> float:

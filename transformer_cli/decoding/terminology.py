@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, takewhile
+from operator import eq
 from pathlib import Path
 
+from transformer_cli.config.decode import TermForms
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.errors import DataError, quoted
@@ -32,17 +34,18 @@ class Term:
         """Whether this translation is the source phrase itself, which is to be kept as it is."""
         return canonical(target) == canonical(self.source)
 
-    def places(self, text: str) -> list[Span]:
+    def places(self, text: str, forms: TermForms = TermForms.ending) -> list[Span]:
         """The places of its translations in `text`, as they are written, from the beginning of a word.
 
-        The last word may have an ending, so that `Hundes` satisfies the term `Hund`; but not where the translation is
-        the source phrase itself.
+        The last word may have an ending, so that `Hundes` satisfies the term `Hund`, and other `forms` may; but not
+        where the translation is the source phrase itself.
         """
-        return [
-            span
-            for target in self.targets
-            for span in occurrences(text, target, has_ending=not self.is_kept_by(target))
-        ]
+        found: list[Span] = []
+        for target in self.targets:
+            is_kept = self.is_kept_by(target)
+            is_inflected = forms is TermForms.inflected and not is_kept
+            found += occurrences(text, target, has_ending=not is_kept, is_inflected=is_inflected)
+        return found
 
 
 class Terminology:
@@ -117,8 +120,13 @@ def word_spans(text: str) -> list[Span]:
     return [match.span() for match in _WORD.finditer(text)]
 
 
-def occurrences(text: str, phrase: str, *, any_case: bool = False, has_ending: bool = False) -> list[Span]:
-    """Occurrences of `phrase` in `text` as whole words; with `has_ending` its last word may have an ending."""
+def occurrences(
+    text: str, phrase: str, *, any_case: bool = False, has_ending: bool = False, is_inflected: bool = False
+) -> list[Span]:
+    """Occurrences of `phrase` in `text` as whole words; with `has_ending` its last word may have an ending.
+
+    With `is_inflected` each word may be another form of its own.
+    """
     wanted, lower = words_of(canonical(phrase)), text.lower()
     text = lower if any_case and len(lower) == len(text) else text
     spans = word_spans(text)
@@ -127,9 +135,20 @@ def occurrences(text: str, phrase: str, *, any_case: bool = False, has_ending: b
     for i in range(len(words) - len(wanted) + 1):
         *first, last = words[i : i + len(wanted)]
         meets = last.startswith(wanted[-1]) if has_ending else last == wanted[-1]
-        if meets and tuple(first) == wanted[:-1]:
+        is_found = meets and tuple(first) == wanted[:-1]
+        if is_found or (is_inflected and all(map(are_forms, wanted, (*first, last)))):
             found.append((spans[i][0], spans[i + len(first)][1]))
     return found
+
+
+def are_forms(one: str, other: str) -> bool:
+    """Whether two words have the same stem, judged by their letters in any language that inflects by endings.
+
+    That is: a common beginning of at least four letters and 70 % of each, before endings of up to three letters.
+    """
+    n = sum(1 for _ in takewhile(bool, map(eq, one, other)))
+    longest = max(len(one), len(other))
+    return one == other or (n >= 4 and 10 * n >= 7 * longest and longest - n <= 3)
 
 
 def read_terms(path: Path) -> Terminology:
