@@ -86,8 +86,8 @@ def test_what_a_command_reaches_stays_small() -> None:
     """The translator can be held in the head: `scripts/house` prints the sizes."""
     sizes = {command: size_of(reached_from(f"commands.{command}", imports())) for command in ("translate", "train")}
     assert sizes["translate"].modules <= 130
-    assert sizes["translate"].lines <= 19_300
-    assert sizes["train"].lines <= 36_200  # of which 5,000 read and clean text
+    assert sizes["translate"].lines <= 19_350
+    assert sizes["train"].lines <= 36_250  # of which 5,000 read and clean text
 
 
 def addon_of(module: str) -> str:
