@@ -1,9 +1,11 @@
 """Uploaded documents: sent, translated meanwhile and fetched once; by DeepL's own client, and by nobody's."""
 
+import gc
 import io
 import re
 import threading
 import time
+import weakref
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -229,6 +231,18 @@ def test_a_document_that_is_cancelled_is_forgotten_and_ends(served: Running) -> 
     assert served.ask(f"{path}/cancel", key) == (200, {"status": "cancelled"})
     assert served.ask(path, key) == (404, {"error": NOT_FOUND})
     until(lambda: one.has_ended)
+
+
+def test_a_document_that_is_cancelled_while_it_waits_leaves_nothing_in_memory(served: Running) -> None:
+    documents, opened = served.server.documents, threading.Event()
+    for _ in range(AT_ONCE):
+        documents.threads.submit(opened.wait)
+    made = own_upload(served, b"<p>ein Hund</p>")[1]
+    content = weakref.ref(documents.known[made["id"]].upload)
+    served.ask(f"/api/document/{made['id']}/cancel", {"key": made["key"]})
+    gc.collect()
+    assert content() is None
+    opened.set()
 
 
 @each(

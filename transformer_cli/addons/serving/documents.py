@@ -3,7 +3,6 @@
 import secrets
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,7 +10,7 @@ from enum import Enum
 from transformer_cli.addons.serving.downloads import KEPT_BODIES, KEPT_SECONDS, Downloads
 from transformer_cli.addons.serving.errors import RequestError, log_fault
 from transformer_cli.addons.serving.metrics import Metrics
-from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service, TranslatedFile
+from transformer_cli.addons.serving.service import RequestCall, RequestOptions, Service
 from transformer_cli.addons.serving.uploads import DocumentUpload
 from transformer_cli.decoding.batch_queue import GoneError
 from transformer_cli.plugins import RAISED
@@ -37,7 +36,10 @@ class UploadedDocument:
 
     owner: str
     call: RequestCall
-    upload: DocumentUpload | None  # None once it has ended
+    upload: DocumentUpload | None  # None once it has ended, or is cancelled
+    source: str | None  # None: to be detected
+    target: str
+    options: RequestOptions
     id: str = field(default_factory=lambda: secrets.token_hex(16).upper())
     key: str = field(default_factory=lambda: secrets.token_hex(32).upper())
     state: DocumentState = DocumentState.queued
@@ -87,7 +89,7 @@ class Documents:
         self, owner: str, upload: DocumentUpload, source: str | None, target: str, options: RequestOptions
     ) -> UploadedDocument:
         """Raises RequestError 503 where too many wait, or their files take too much memory."""
-        new = UploadedDocument(owner, self.service.document_call(), upload)
+        new = UploadedDocument(owner, self.service.document_call(), upload, source, target, options)
         with self.lock:
             self._forget()
             waiting = [one.upload for one in self.known.values() if one.upload is not None]
@@ -97,7 +99,7 @@ class Documents:
                     503, "too many documents are waiting. Try again later", retry_after=self.service.retry_after()
                 )
             self.known[new.id] = new
-        self.threads.submit(self._work, new, self._translation(new, upload, source, target, options))
+        self.threads.submit(self._work, new)
         return new
 
     def get(self, owner: str, document_id: str, key: str) -> UploadedDocument:
@@ -125,28 +127,22 @@ class Documents:
 
     def cancel(self, one: UploadedDocument) -> None:
         """Forget it, and end its translation."""
-        one.call.is_cancelled = True
+        one.call.is_cancelled, one.upload = True, None
         with self.lock:
             self.known.pop(one.id, None)
         self.downloads.take(one.download)
 
-    def _translation(
-        self, new: UploadedDocument, upload: DocumentUpload, source: str | None, target: str, options: RequestOptions
-    ) -> Callable[[], TranslatedFile]:
-        def work() -> TranslatedFile:
-            found = self.service.translate_file(upload.form, upload.content, source, target, new.call, options=options)
-            if found.source == found.target:
-                raise RequestError(400, EQUAL)
-            return found
-
-        return work
-
-    def _work(self, one: UploadedDocument, translation: Callable[[], TranslatedFile]) -> None:
-        assert one.upload is not None
+    def _work(self, one: UploadedDocument) -> None:
+        if (upload := one.upload) is None:
+            return
         one.becomes(DocumentState.translating)
         try:
-            found = translation()
-            one.flags, one.download = found.flags, self.downloads.add(one.upload.name, found.content)
+            found = self.service.translate_file(
+                upload.form, upload.content, one.source, one.target, one.call, options=one.options
+            )
+            if found.source == found.target:
+                raise RequestError(400, EQUAL)
+            one.flags, one.download = found.flags, self.downloads.add(upload.name, found.content)
             end = DocumentState.done
         except RequestError as error:
             one.error, end = error.message, DocumentState.error

@@ -42,7 +42,7 @@ class Dictionary:
 
     entries: Mapping[str, str]
 
-    @property
+    @cached_property
     def n_bytes(self) -> int:
         return sum(len(source.encode()) + len(target.encode()) for source, target in self.entries.items())
 
