@@ -11,6 +11,7 @@ from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
 from transformer_cli.data.lines import read_chunks
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.directions import known_languages
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -31,8 +32,9 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
         text = decode_document(data.removeprefix(BOM), form, config)
         if not form.is_bilingual:
             refuse_bilingual(bilingual_of_name(config.input or ""), config.input or STDIN)
-        parsed = parse(text, config.format, config.input or STDIN)
-        _, translator = open_translator(config, device)
+        opened, translator = open_translator(config, device)
+        asked = known_languages(opened.models[0], config.source_lang, config.target_lang)
+        parsed = parse(text, config.format, config.input or STDIN, asked)
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
         symbols = placeholder_symbols(translator.tokenizers)
         (document,) = translate_parsed([parsed], translator.translate, symbols=symbols)

@@ -197,7 +197,12 @@ class Service:
             call.check()
 
         try:
-            documents = translate_documents(texts, options.format, translate, symbols=symbols, on_unit=on_unit)
+            documents = translate_documents(
+                *(texts, options.format, translate),
+                symbols=symbols,
+                on_unit=on_unit,
+                languages=(route[0].source, route[-1].target),
+            )
         except DataError as error:
             raise RequestError(400, str(error)) from error
         return [_of_document(document, options) for document in documents]
