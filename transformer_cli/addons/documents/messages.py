@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from transformer_cli.addons.documents.inline_tags import add_lines
+from transformer_cli.addons.documents.inline_tags import InlineItems, add_lines
 from transformer_cli.addons.documents.po_inline import inline_items
-from transformer_cli.addons.documents.units import ON_UNIT, Builder, Document, Item, Parts, Unit, UnreadableError
+from transformer_cli.addons.documents.units import ON_UNIT, Builder, Document, Parts, Unit, UnreadableError
 from transformer_cli.errors import quoted
 
 _LINE = re.compile(r"(?:[^\r\n]|\r(?!\n))+")
@@ -61,13 +61,15 @@ def parse_message(
     kinds: frozenset[str] = frozenset(),
     escape: Callable[[str], str] = str,
     *,
+    escape_kept: Callable[[str], str] | None = None,
     lines_matter: bool = True,
     has_choices: bool = False,
 ) -> Document:
     """The units of a message, with variables of some `kinds`, see po_inline.
 
     Lines are one text where the next one goes on in lower case; columns that white space aligns are several. Of a
-    message that is one choice of ICU, each branch is a message (`has_choices`). `escape` gets line breaks as "\\n".
+    message that is one choice of ICU, each branch is a message (`has_choices`). `escape` gets line breaks as "\\n";
+    `escape_kept` writes variables, if they are written in another way.
     """
     text = value.text
     builder = _Builder(value)
@@ -86,12 +88,10 @@ def parse_message(
         if lines:
             add_lines(builder, lines, escape, inline)
     document = builder.document()
-    return Document(document.parts, tuple(_escaped(unit, escape) for unit in document.units))
+    return Document(document.parts, tuple(_escaped(unit, escape_kept or escape) for unit in document.units))
 
 
-def _stretches(
-    text: str, span: tuple[int, int], inline: Callable[[str, int, int], list[Item]]
-) -> Iterator[tuple[int, int]]:
+def _stretches(text: str, span: tuple[int, int], inline: InlineItems) -> Iterator[tuple[int, int]]:
     """The spans between line ends, tabs and runs of spaces that are not within variables and mark-up."""
     for line in _LINE.finditer(text, *span):
         start = line.start()

@@ -1,6 +1,18 @@
 """What this add-on brings: formats of documents, each registered by its own module, and catalogues as corpora."""
 
 from transformer_cli.addons.documents import po_corpus
-from transformer_cli.addons.documents.formats import html, markdown, po, srt, text, tmx, ts, xliff, xml
+from transformer_cli.addons.documents.formats import (
+    html,
+    markdown,
+    po,
+    properties,
+    srt,
+    strings,
+    text,
+    tmx,
+    ts,
+    xliff,
+    xml,
+)
 
-__all__ = ["html", "markdown", "po", "po_corpus", "srt", "text", "tmx", "ts", "xliff", "xml"]
+__all__ = ["html", "markdown", "po", "po_corpus", "properties", "srt", "strings", "text", "tmx", "ts", "xliff", "xml"]
