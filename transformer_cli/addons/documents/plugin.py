@@ -3,6 +3,7 @@
 from transformer_cli.addons.documents import po_corpus
 from transformer_cli.addons.documents.formats import (
     html,
+    json,
     markdown,
     po,
     properties,
@@ -15,4 +16,18 @@ from transformer_cli.addons.documents.formats import (
     xml,
 )
 
-__all__ = ["html", "markdown", "po", "po_corpus", "properties", "srt", "strings", "text", "tmx", "ts", "xliff", "xml"]
+__all__ = [
+    "html",
+    "json",
+    "markdown",
+    "po",
+    "po_corpus",
+    "properties",
+    "srt",
+    "strings",
+    "text",
+    "tmx",
+    "ts",
+    "xliff",
+    "xml",
+]
