@@ -14,6 +14,7 @@ from transformer_cli.addons.documents.formats import (
     ts,
     xliff,
     xml,
+    yaml,
 )
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "ts",
     "xliff",
     "xml",
+    "yaml",
 ]
