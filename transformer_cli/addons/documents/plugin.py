@@ -2,6 +2,7 @@
 
 from transformer_cli.addons.documents import po_corpus
 from transformer_cli.addons.documents.formats import (
+    ass,
     html,
     json,
     markdown,
@@ -18,6 +19,7 @@ from transformer_cli.addons.documents.formats import (
 )
 
 __all__ = [
+    "ass",
     "html",
     "json",
     "markdown",
