@@ -56,14 +56,22 @@ def test_other_xml_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("messages.xml", XLIFF, "messages.xml: is XLIFF, which holds texts beside their translations. Use --format xliff"),
+        (
+            "messages.xml",
+            XLIFF,
+            "messages.xml: is XLIFF, which holds texts beside their translations. Use --format xliff",
+        ),
         ("messages.XLF", "<a>Hello</a>", "messages.XLF: is XLIFF, which holds texts beside their translations"),
         (
             "app_fr.ts",
             "<a>Hello</a>",
             "is TS of Qt, which holds texts beside their translations. Use --format ts",
         ),
-        ("memory.tmx", "", "memory.tmx: is TMX, a translation memory, which holds texts beside their translations. Use --format tmx"),
+        (
+            "memory.tmx",
+            "",
+            "memory.tmx: is TMX, a translation memory, which holds texts beside their translations. Use --format tmx",
+        ),
     ],
 )
 def test_the_command_names_the_file_and_the_way_out(tmp_path: Path, name: str, text: str, says: str) -> None:

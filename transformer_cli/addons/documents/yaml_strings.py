@@ -4,7 +4,7 @@ PyYAML says where they are. Numbers, booleans, symbols, values with a tag, alias
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -37,6 +37,7 @@ _ESCAPES = {
     '"': re.compile(rf"\\(?:x([0-9a-fA-F]{{2}})|u([0-9a-fA-F]{{4}})|U([0-9a-fA-F]{{8}})|(\r?\n[ \t]*)|(.))|{_FOLD}"),
 }
 _MEANING = dict(zip("0abtnvferN_LP", "\0\a\b\t\n\v\f\x1b\r\x85\xa0\u2028\u2029", strict=True)) | {"\t": "\t"}
+_DEEPEST = 1000
 _NO_PLAIN = re.compile(
     r"[-?:,\[\]{}#&*!|>'\"%@`\s]|\.\.\.|.*(?::(?:\s|\Z)|\s#|[\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff])", re.DOTALL
 )
@@ -65,7 +66,8 @@ class _Reader(Writer):
     def read(self) -> Document:
         stack: list[_Collection] = []
         try:
-            for event in yaml.parse(self.text, Loader=_LOADER):
+            events: Iterator[Any] = yaml.parse(self.text, Loader=_LOADER)
+            for event in events:
                 if isinstance(event, yaml.CollectionEndEvent):
                     stack.pop()
                 elif isinstance(event, yaml.NodeEvent):
@@ -75,6 +77,10 @@ class _Reader(Writer):
                     if isinstance(event, yaml.CollectionStartEvent):
                         is_mapping = isinstance(event, yaml.MappingStartEvent)
                         is_flow = bool(event.flow_style) or (bool(stack) and stack[-1].is_flow)
+                        if len(stack) == _DEEPEST:
+                            what = f"has more than {_DEEPEST:,} lists or mappings within each other"
+                            mark: Any = event.start_mark
+                            raise self.error(mark.index, f"{what}. Is it the right file?")
                         stack.append(_Collection(is_mapping, is_flow, is_mapping))
                     elif isinstance(event, yaml.ScalarEvent) and not is_key and event.tag is None:
                         self._scalar(event, is_flow=bool(stack) and stack[-1].is_flow)
@@ -160,27 +166,40 @@ def _meaning(match: re.Match[str]) -> str:
 
 
 def _plain(document: Document, value: Value, can_be_plain: Callable[[str], bool]) -> Document:
-    """The units of a text without quotes, which gets some where the translation needs them."""
-    if len(document.units) != 1:
-        return Document(document.parts, tuple(replace(one, escape=_only_plain) for one in document.units))
-    at = document.parts.index(0)
-    before, after = (
-        re.sub(_FOLD, " ", "".join(map(str, parts))) for parts in (document.parts[:at], document.parts[at + 1 :])
-    )
+    """The units of a text without quotes, which gets some where the translation needs them.
 
-    def write(unit: Unit, pieces: Sequence[Piece]) -> Parts:
-        text = before + "".join(re.sub(_FOLD, " ", str(piece.content)) for piece in pieces) + after
+    Of a text of several units each must do without: the quotes would be around all of them.
+    """
+
+    def text_of(pieces: Sequence[Piece]) -> str:
+        return "".join(_unfolded(str(piece.content)) for piece in pieces)
+
+    def write_all(unit: Unit, pieces: Sequence[Piece]) -> Parts:
+        text = before + text_of(pieces) + after
         if can_be_plain(text):
             return (text,)
         return (f"'{text}'",) if text.isprintable() and "'" not in text else (f'"{_escaped(text)}"',)
 
-    return Document((0,), (replace(document.units[0], raw=(value.raw,), write=write),))
+    def write_one(unit: Unit, pieces: Sequence[Piece], *, is_first: bool) -> Parts:
+        text = text_of(pieces)
+        # What is before or after it is text that needs no quotes.
+        if not can_be_plain(text if is_first else f"x{text}") or _NO_FLOW.match(text):
+            raise MarkupChangedError
+        return (text,)
+
+    if len(document.units) != 1:
+        units = (
+            replace(one, write=partial(write_one, is_first=document.parts[0] == i))
+            for i, one in enumerate(document.units)
+        )
+        return Document(document.parts, tuple(units))
+    at = document.parts.index(0)
+    before, after = (_unfolded("".join(map(str, parts))) for parts in (document.parts[:at], document.parts[at + 1 :]))
+    return Document((0,), (replace(document.units[0], raw=(value.raw,), write=write_all),))
 
 
-def _only_plain(text: str) -> str:
-    if _NO_PLAIN.match(f"x{text}") or _NO_FLOW.match(text):
-        raise MarkupChangedError
-    return text
+def _unfolded(raw: str) -> str:
+    return re.sub(_FOLD, " ", raw)
 
 
 def _can_be_plain(text: str, *, is_flow: bool) -> bool:
