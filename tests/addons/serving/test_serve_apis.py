@@ -233,7 +233,7 @@ def test_a_file_is_translated_and_fetched(served: Running, name: str, content: s
 
 
 def test_every_format_of_files_is_listed_and_known(served: Running) -> None:
-    assert set(names_by_ending().values()) == set(formats())
+    assert set(names_by_ending().values()) == set(formats()) - {"wrapped"}  # .txt is that of lines
     assert served.ask("/frontend/settings")[1]["supportedFilesFormat"] == list(names_by_ending())
 
 
@@ -241,7 +241,7 @@ def test_files_that_cannot_be_translated(served: Running) -> None:
     languages = (("source", b"de"), ("target", b"en"))
     body, headers = multipart(*languages, file=("a.docx", b"x"))
     assert (
-        "no format has the ending '.docx'. Choose one of .html, .htm"
+        "no format has the ending '.docx'. Choose one of .ass, .ssa, .html"
         in served.ask("/translate_file", body, headers=headers)[1]["error"]
     )
     body, headers = multipart(*languages, file=("a.txt", b"\xff"))

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from transformer_cli.addons.documents.messages import Value, Writer
+from transformer_cli.addons.documents.messages import DocumentWriter, Value
 from transformer_cli.addons.documents.po_inline import inline_items
 from transformer_cli.addons.documents.tags import Kind, Token, tokens
 from transformer_cli.addons.documents.units import Builder, Document, Item, add_run
@@ -39,7 +39,7 @@ class Element:
         return next((one for one in self.children if one.name == name), None)
 
 
-class BilingualReader(Writer):
+class BilingualReader(DocumentWriter):
     """Base class of the readers of such formats. `opened` and `closed` get the elements in their order."""
 
     root: str
@@ -266,7 +266,7 @@ class _Inline:
 
 
 def _places(raw: str, item: Item) -> list[int]:
-    """Where each character of an item's text is in the content, and the end."""
+    """The place of each character of an item's text in the content, and of its end."""
     value = xml_value(raw)
     return [item.start + value.span(i, i)[0] for i in range(len(item.text) + 1)]
 

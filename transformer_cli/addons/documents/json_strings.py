@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from transformer_cli.addons.documents.key_values import utf_16, with_escapes
-from transformer_cli.addons.documents.messages import Value, Writer, parse_message
+from transformer_cli.addons.documents.messages import DocumentWriter, Value, parse_message
 from transformer_cli.addons.documents.units import Document, UnreadableError
 
 # Of JSON that is known to be right.
@@ -19,7 +19,7 @@ _KINDS = frozenset({"java", "i18next", "quoted"})
 _OF_CHROME = frozenset({"chrome"})
 
 
-def parse_json(text: str) -> Document:
+def parse_json_texts(text: str) -> Document:
     """Raises UnreadableError for what is no JSON, or a string catalogue of Xcode."""
     try:
         content = json.loads(text.removeprefix("\ufeff"))
@@ -37,7 +37,7 @@ def parse_json(text: str) -> Document:
     # What Angular has beside its texts.
     skipped = {"locale"} if isinstance(content, dict) and "translations" in content else set()
     escape = partial(_escaped, is_ascii=text.isascii() and re.search(r"\\u(?!00[01])", text) is not None)
-    writer = Writer(text)
+    writer = DocumentWriter(text)
     for start, end, path in _values(text):
         if any(key.startswith(("@", "$schema")) for key in path) or (len(path) == 1 and path[0] in skipped):
             continue

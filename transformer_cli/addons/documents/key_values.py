@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from transformer_cli.addons.documents.messages import Value, Writer, parse_message
+from transformer_cli.addons.documents.messages import DocumentWriter, Value, parse_message
 from transformer_cli.addons.documents.units import Document
 
 _UTF_16 = r"[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4}"
@@ -47,7 +47,7 @@ _OF_PROPERTIES = frozenset({"java", "quoted"})
 
 
 def parse_properties(text: str) -> Document:
-    writer = Writer(text)
+    writer = DocumentWriter(text)
     style = partial(_escaped_property, is_ascii=text.isascii(), upper=_has_upper(text))
     for match in _ENTRY.finditer(text):
         if match["value"] is not None and match["value"].strip():
@@ -100,7 +100,7 @@ _OF_STRINGS = frozenset({"objc"})
 
 def parse_strings(text: str) -> Document:
     """Raises UnreadableError for what is no list of strings."""
-    writer = Writer(text)
+    writer = DocumentWriter(text)
     position, is_value = 0, False
     while position < len(text):
         match = _TOKEN.match(text, position)

@@ -40,7 +40,7 @@ class Value:
         return cls(raw, "".join([*parts, raw[position:]]), offsets)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Where a stretch of the text is in `raw`."""
+        """The span in `raw` of a stretch of the text."""
         return (self.offsets[start], self.offsets[end]) if self.offsets else (start, end)
 
 
@@ -154,7 +154,7 @@ def _inner_branches(text: str, start: int, end: int) -> list[tuple[int, int]] | 
 # ---- Writing
 
 
-class Writer:
+class DocumentWriter:
     """A document that is written from its beginning to its end: what is replaced, and all else as it is."""
 
     def __init__(self, text: str) -> None:

@@ -7,7 +7,7 @@ there is never replaced, not even a fuzzy one, as it may be someone's work.
 import re
 from collections.abc import Mapping, Sequence
 
-from transformer_cli.addons.documents.messages import Value, Writer, parse_message
+from transformer_cli.addons.documents.messages import DocumentWriter, Value, parse_message
 from transformer_cli.addons.documents.plurals import form_of, is_often
 from transformer_cli.addons.documents.po_inline import kinds_of, origin_of, same_placeholders
 from transformer_cli.addons.documents.po_syntax import Message, String, messages, unescaped
@@ -31,7 +31,7 @@ def _is_header(message: Message) -> bool:
     return message.values["msgid"].text == "" and "msgctxt" not in message.values and "msgstr" in message.values
 
 
-class _Writer(Writer):
+class _Writer(DocumentWriter):
     """The document with room for what is missing."""
 
     def __init__(self, text: str, header: str, found: Sequence[Message]) -> None:

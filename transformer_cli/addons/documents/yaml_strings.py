@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from transformer_cli.addons.documents.inline_tags import add_lines
-from transformer_cli.addons.documents.messages import Value, Writer, parse_message
+from transformer_cli.addons.documents.messages import DocumentWriter, Value, parse_message
 from transformer_cli.addons.documents.po_inline import inline_items
 from transformer_cli.addons.documents.units import (
     Builder,
@@ -62,7 +62,7 @@ class _Collection:
     is_key_next: bool
 
 
-class _Reader(Writer):
+class _Reader(DocumentWriter):
     def read(self) -> Document:
         stack: list[_Collection] = []
         try:

@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 @document_format("json", endings=(".json", ".arb"))
 def json(content: str) -> "Document":
-    from transformer_cli.addons.documents.json_strings import parse_json
+    from transformer_cli.addons.documents.json_strings import parse_json_texts
 
-    return parse_json(content)
+    return parse_json_texts(content)
