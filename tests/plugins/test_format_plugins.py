@@ -19,7 +19,7 @@ from transformer_cli.models.file import read_model
 from transformer_cli.plugins import load_plugins
 from transformer_cli.registry import Registry
 
-PROPERTIES = '''
+INI = '''
 """Lines of `key = text`, of which the texts are translated."""
 
 import re
@@ -29,7 +29,7 @@ from transformer_cli.addons.documents.register import document_format
 from transformer_cli.addons.documents.units import Builder
 
 
-@document_format("properties", endings=(".properties",))
+@document_format("ini", endings=(".ini",))
 def parse(text):
     builder = Builder(text)
     for match in re.finditer(r"^[\\w.]+ *= *(.+)$", text, re.MULTILINE):
@@ -150,26 +150,26 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @each(
     "endings, says",
     [
-        ("('.properties', '.md')", ["files that end in .md are of the format `markdown`", "--format"]),
-        ("('properties',)", ["endings=('properties',): give a tuple in small letters"]),
-        ("('.Properties',)", ["endings=('.Properties',): give a tuple in small letters"]),
-        ("'.properties'", ["endings='.properties': give a tuple"]),
+        ("('.ini', '.md')", ["files that end in .md are of the format `markdown`", "--format"]),
+        ("('ini',)", ["endings=('ini',): give a tuple in small letters"]),
+        ("('.Ini',)", ["endings=('.Ini',): give a tuple in small letters"]),
+        ("'.ini'", ["endings='.ini': give a tuple"]),
     ],
 )
 def test_a_format_has_endings_that_find_it_and_no_other(endings: str, says: list[str]) -> None:
-    program = PROPERTIES.replace("('.properties',)", endings).replace('(".properties",)', endings)
+    program = INI.replace("('.ini',)", endings).replace('(".ini",)', endings)
     with pytest.raises(ConfigError) as raised:
-        exec(program, {"__name__": "format_of_properties"})
+        exec(program, {"__name__": "format_of_ini"})
     assert all(text in str(raised.value) for text in says), raised.value
 
 
 def test_a_plugin_adds_a_format_of_documents(folder: Path) -> None:
-    (folder / "format_of_properties.py").write_text(PROPERTIES, encoding="utf-8")
-    (folder / "menu.properties").write_text(TEXT, encoding="utf-8")
+    (folder / "format_of_ini.py").write_text(INI, encoding="utf-8")
+    (folder / "menu.ini").write_text(TEXT, encoding="utf-8")
     options = ["translate", "--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
-    options += ["--input", "menu.properties"]
-    refused([*options, "--format", "properties"], folder, code=2, says=["format=properties: unknown. Choose "])
-    ran = run([*options, "--format", "properties", "--plugin", "format_of_properties"], folder)
+    options += ["--input", "menu.ini"]
+    refused([*options, "--format", "ini"], folder, code=2, says=["format=ini: unknown. Choose "])
+    ran = run([*options, "--format", "ini", "--plugin", "format_of_ini"], folder)
     assert ran.code == 0, ran.err
     comment, first, second, end = ran.out.decode().split("\n")
     assert (comment, end) == ("# menu", "")
@@ -177,22 +177,22 @@ def test_a_plugin_adds_a_format_of_documents(folder: Path) -> None:
     assert first != "file.open = the cat"
     assert second.startswith("file.close=")
     assert "<b>" in second
-    assert b"properties" in run(["translate", "--keys", "format"], folder).out
+    assert b" ini" in run(["translate", "--keys", "format"], folder).out
 
 
 def test_a_format_of_a_plugin_is_served(folder: Path) -> None:
-    (folder / "served_properties.py").write_text(PROPERTIES, encoding="utf-8")
-    load_plugins(["served_properties"])
-    assert format_of_file("MENU.Properties") == "properties"
+    (folder / "served_ini.py").write_text(INI, encoding="utf-8")
+    load_plugins(["served_ini"])
+    assert format_of_file("MENU.Ini") == "ini"
     expected = "# menu\nfile.open = THE CAT\nfile.close=SAT <b>DOWN</b>\n"
     with running(stand_in_server()) as server:
-        asked = {"text": TEXT, "source": "de", "target": "en", "format": "properties"}
+        asked = {"text": TEXT, "source": "de", "target": "en", "format": "ini"}
         assert server.ask("/api/translate", asked)[1]["translations"][0]["text"] == expected
-        body, headers = multipart(("source", b"de"), ("target", b"en"), file=("menu.properties", TEXT.encode()))
+        body, headers = multipart(("source", b"de"), ("target", b"en"), file=("menu.ini", TEXT.encode()))
         answer = server.ask("/translate_file", body, headers=headers)[1]
         assert server.ask(answer["translatedFileUrl"].removeprefix(server.url)) == (200, expected.encode())
-        assert ".properties" in server.ask("/frontend/settings")[1]["supportedFilesFormat"]
-        assert b"&quot;.properties&quot;: &quot;properties&quot;" in server.ask("/")[1]
+        assert ".ini" in server.ask("/frontend/settings")[1]["supportedFilesFormat"]
+        assert b"&quot;.ini&quot;: &quot;ini&quot;" in server.ask("/")[1]
 
 
 # ---- Models of other programs

@@ -48,6 +48,13 @@ def asked_tags(model: Directed, tag: str | None, source: str | None, target: str
     return (*direction_tags(model, *codes), *tags)
 
 
+def known_languages(model: Directed, source: str | None, target: str | None) -> tuple[str, str]:
+    """The codes of `--from` and `--to`, else those of a model that has one; empty where neither says it."""
+    sides = [languages_of(side) for side in (model.source_lang, model.target_lang)]
+    found = (asked or (side[0] if len(side) == 1 else "") for asked, side in zip((source, target), sides, strict=True))
+    return next(found), next(found)
+
+
 def direction_tags(model: Directed, source: str | None, target: str | None) -> tuple[str, ...]:
     """The tags with which lines are translated from one of the model's languages into another; None is left open."""
     tokenizer = model.tokenizers.source

@@ -56,14 +56,22 @@ def test_other_xml_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("messages.xml", XLIFF, "messages.xml: is XLIFF, which holds texts beside their translations"),
+        (
+            "messages.xml",
+            XLIFF,
+            "messages.xml: is XLIFF, which holds texts beside their translations. Use --format xliff",
+        ),
         ("messages.XLF", "<a>Hello</a>", "messages.XLF: is XLIFF, which holds texts beside their translations"),
         (
             "app_fr.ts",
             "<a>Hello</a>",
-            "Convert it to PO (ts2po of the Translate Toolkit), translate that with format=po",
+            "is TS of Qt, which holds texts beside their translations. Use --format ts",
         ),
-        ("memory.tmx", "", "memory.tmx: is TMX, a translation memory"),
+        (
+            "memory.tmx",
+            "",
+            "memory.tmx: is TMX, a translation memory, which holds texts beside their translations. Use --format tmx",
+        ),
     ],
 )
 def test_the_command_names_the_file_and_the_way_out(tmp_path: Path, name: str, text: str, says: str) -> None:
@@ -87,4 +95,4 @@ def test_every_api_of_the_server_refuses_it() -> None:
         ]
     for status, answer in answers:
         assert status == 400
-        assert "the document: is XLIFF" in str(answer)
+        assert ": is XLIFF, which holds texts" in str(answer)

@@ -1,4 +1,4 @@
-"""XML formats that hold texts beside their translations: XLIFF, TMX, TS of Qt and others, which are not read yet.
+"""XML formats that hold texts beside their translations: XLIFF, TMX, TS of Qt and others, as other formats refuse them.
 
 As any XML, their sources would be overwritten, and finished translations would be translated again.
 """
@@ -9,8 +9,7 @@ from pathlib import PurePath
 from transformer_cli.addons.documents.tags import Kind, tokens
 from transformer_cli.errors import DataError
 
-_BY_PO = "Convert it to PO ({to} of the Translate Toolkit), translate that with format=po, and convert it back ({back})"
-_AS_TEXT = "Make a file of the texts of one language, one on a line, and translate that with format=text"
+_AS_TEXT = "It is not read yet: make a file of the texts of one language, one on a line, and use --format text"
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,10 @@ _FORMATS = (
         "XLIFF",
         ("xliff",),
         (".xlf", ".xliff", ".sdlxliff", ".mxliff", ".mqxliff", ".txlf"),
-        _BY_PO.format(to="xliff2po", back="po2xliff"),
+        "Use --format xliff",
     ),
-    Bilingual("TMX, a translation memory", ("tmx",), (".tmx",), _AS_TEXT),
-    Bilingual("TS of Qt", ("TS",), (".ts",), _BY_PO.format(to="ts2po", back="po2ts")),
+    Bilingual("TMX, a translation memory", ("tmx",), (".tmx",), "Use --format tmx"),
+    Bilingual("TS of Qt", ("TS",), (".ts",), "Use --format ts"),
     Bilingual("TBX, a terminology", ("tbx", "martif"), (".tbx",), _AS_TEXT),
     Bilingual("a bilingual document of Trados", ("TRADOStag",), (".ttx",), _AS_TEXT),
     Bilingual("a bilingual document of Wordfast", ("txml",), (".txml",), _AS_TEXT),
@@ -57,6 +56,4 @@ def bilingual_of_name(name: str) -> Bilingual | None:
 def refuse_bilingual(found: Bilingual | None, name: str) -> None:
     """Raises DataError if it is one."""
     if found is not None:
-        raise DataError(
-            f"{name}: is {found.name}, which holds texts beside their translations, and is not read yet. {found.advice}"
-        )
+        raise DataError(f"{name}: is {found.name}, which holds texts beside their translations. {found.advice}")

@@ -72,10 +72,15 @@ class TranslatedDocument:
 
 
 def translate_document(
-    text: str, format_name: str, translate: Translate, *, symbols: Sequence[str] = ()
+    text: str,
+    format_name: str,
+    translate: Translate,
+    *,
+    symbols: Sequence[str] = (),
+    languages: tuple[str, str] = ("", ""),
 ) -> TranslatedDocument:
     """One document; see `translate_documents`."""
-    return translate_documents([text], format_name, translate, symbols=symbols)[0]
+    return translate_documents([text], format_name, translate, symbols=symbols, languages=languages)[0]
 
 
 def translate_documents(
@@ -85,14 +90,17 @@ def translate_documents(
     *,
     symbols: Sequence[str] = (),
     on_unit: Callable[[int], object] = accept_units,
+    languages: tuple[str, str] = ("", ""),
 ) -> list[TranslatedDocument]:
     """Translate the text of documents of a format and keep everything else as it is, byte for byte.
 
     `translate` fills in `Translated.alignment` if it can. `symbols` are pieces of the model's vocabulary that stand for
     placeholders. `on_unit` is called often, with the number of units found so far; what it raises ends everything.
+    `languages` are the codes of source and target, each empty if it is not known.
     Raises DataError for a document that `parse` refuses.
     """
-    return translate_parsed(_parsed(texts, format_name, on_unit), translate, symbols=symbols, on_unit=on_unit)
+    documents = _parsed(texts, format_name, on_unit, languages)
+    return translate_parsed(documents, translate, symbols=symbols, on_unit=on_unit)
 
 
 def translate_parsed(
@@ -122,14 +130,16 @@ def translate_parsed(
     return [_written(document, islice(results, len(document.units))) for document in documents]
 
 
-def _parsed(texts: Sequence[str], format_name: str, on_unit: Callable[[int], object]) -> list[Document]:
+def _parsed(
+    texts: Sequence[str], format_name: str, on_unit: Callable[[int], object], languages: tuple[str, str]
+) -> list[Document]:
     documents: list[Document] = []
     n_units = 0
     was = ON_UNIT.set(lambda n: on_unit(n_units + n))
     try:
         for text in texts:
             on_unit(n_units)
-            documents.append(parse(text, format_name))
+            documents.append(parse(text, format_name, languages=languages))
             n_units += len(documents[-1].units)
     finally:
         ON_UNIT.reset(was)

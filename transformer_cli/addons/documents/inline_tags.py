@@ -8,6 +8,7 @@ from transformer_cli.addons.documents.units import Builder, Item, add_run
 INLINE_TAG = re.compile(
     r"<(?:\d{1,4}:)?\d\d:\d\d\.\d{3}>|</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});"
 )
+InlineItems = Callable[[str, int, int], list[Item]]  # of a stretch of a text
 _NAME = re.compile(r"</?([a-zA-Z][\w:.-]*)")
 
 
@@ -15,7 +16,7 @@ def add_lines(
     builder: Builder,
     lines: list[tuple[int, int]],
     escape: Callable[[str], str],
-    inline: Callable[[str, int, int], list[Item]] | None = None,
+    inline: InlineItems | None = None,
 ) -> None:
     """Add the text of some lines of the builder's source, as one unit that is written on as many lines as have text.
 

@@ -5,18 +5,14 @@ there is never replaced, not even a fuzzy one, as it may be someone's work.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 
-from transformer_cli.addons.documents.inline_tags import add_lines
+from transformer_cli.addons.documents.messages import DocumentWriter, Value, parse_message
 from transformer_cli.addons.documents.plurals import form_of, is_often
-from transformer_cli.addons.documents.po_inline import inline_items, kinds_of, origin_of, same_placeholders
-from transformer_cli.addons.documents.po_syntax import Message, Value, messages
-from transformer_cli.addons.documents.units import Builder, Document, Item, Parts, Unit
+from transformer_cli.addons.documents.po_inline import kinds_of, origin_of, same_placeholders
+from transformer_cli.addons.documents.po_syntax import Message, String, messages, unescaped
+from transformer_cli.addons.documents.units import Document, Parts
 
-_LINE = re.compile(r"(?:[^\r\n]|\r(?!\n))+")
-_GAP = re.compile(r"\s*[\t\r\v\f]\s*|\s{2,}")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _ESCAPE = str.maketrans({"\\": "\\\\", '"': '\\"', **{chr(7 + i): f"\\{letter}" for i, letter in enumerate("abtnvfr")}})
 
@@ -35,16 +31,13 @@ def _is_header(message: Message) -> bool:
     return message.values["msgid"].text == "" and "msgctxt" not in message.values and "msgstr" in message.values
 
 
-class _Writer:
+class _Writer(DocumentWriter):
     """The document with room for what is missing."""
 
     def __init__(self, text: str, header: str, found: Sequence[Message]) -> None:
-        self.text = text
+        super().__init__(text)
         self.rule = form_of(header)
         self.origin = origin_of(header, (message.references for message in found))
-        self.parts: list[str | int] = []
-        self.units: list[Unit] = []
-        self.position = 0
 
     def write(self, message: Message) -> None:
         """Give the translations of a message that has none their places."""
@@ -65,22 +58,12 @@ class _Writer:
         for form, value in sorted(missing.items(), key=lambda item: item[1].start):
             lines = _in_lines(singular if plural is None or form == of_one else other, newline)
             is_long = any(isinstance(part, str) and newline in part for part in lines)
-            self._copy(value.first[0])
-            self.parts += [f'""{newline}"' if is_long else '"', *lines, '"']
-            self.position = value.first[1]
+            self.put(*value.first, [f'""{newline}"' if is_long else '"', *lines, '"'])
 
-    def document(self) -> Document:
-        self._copy(len(self.text))
-        return Document(tuple(self.parts), tuple(self.units))
-
-    def _form_of_one(self, missing: Mapping[int, Value]) -> int:
+    def _form_of_one(self, missing: Mapping[int, String]) -> int:
         """The form that is written with the singular; none where all numbers have the same."""
         form = self.rule(1)
         return -1 if len(missing) == 1 else form if form in missing else min(missing)
-
-    def _copy(self, end: int) -> None:
-        self.parts.append(self.text[self.position : end])
-        self.position = end
 
     def _mark_fuzzy(self, message: Message) -> str:
         """Add the flag, and return the line end that the message has."""
@@ -89,22 +72,25 @@ class _Writer:
         if "fuzzy" in message.flags:
             return newline
         if message.flags_at >= 0:
-            self._copy(message.flags_at)
+            self.copy(message.flags_at)
             self.parts.append(" fuzzy,")
             return newline
         place = message.start if message.previous_at < 0 else message.previous_at
         line = self.text.rfind("\n", 0, place) + 1
         is_first = not self.text[line:place].strip("\ufeff \t")
-        self._copy(line if is_first and line >= self.position else place)
+        self.copy(line if is_first and line >= self.position else place)
         self.parts.append(f"#, fuzzy{newline}" if is_first else f"{newline}#, fuzzy{newline}")
         return newline
 
     def _message(self, text: str, kinds: frozenset[str]) -> Parts:
         """A text with its units, escaped."""
-        document = _parse_message(text, kinds)
-        first = len(self.units)
-        self.units += [_escaped_unit(unit) for unit in document.units]
-        return tuple(part + first if isinstance(part, int) else part.translate(_ESCAPE) for part in document.parts)
+        newline = "\r\n" if "\r\n" in text else "\n"
+
+        def escape(text: str) -> str:
+            return text.replace("\n", newline).translate(_ESCAPE)
+
+        value = Value.of(text.translate(_ESCAPE), _ESCAPED, lambda match: unescaped(match[0]))
+        return self.adopt(parse_message(value, kinds, escape))
 
 
 def _in_lines(parts: Parts, newline: str) -> Parts:
@@ -117,49 +103,3 @@ def _in_lines(parts: Parts, newline: str) -> Parts:
         broken = _ESCAPED.sub(lambda match: match[0] + (f'"{newline}"' if match[0] == "\\n" else ""), part)
         found.append(broken.removesuffix(f'"{newline}"') if i == len(parts) - 1 else broken)
     return tuple(found)
-
-
-def _parse_message(text: str, kinds: frozenset[str]) -> Document:
-    """Lines are one text where the next one goes on in lower case; columns that white space aligns are several."""
-    builder = Builder(text)
-    inline = partial(inline_items, kinds=kinds)
-    newline = "\r\n" if "\r\n" in text else "\n"
-
-    def escape(text: str) -> str:
-        return text.replace("\n", newline)
-
-    lines: list[tuple[int, int]] = []
-    for start, end in builder.watched(_stretches(text, inline)):
-        goes_on = bool(lines) and text[lines[-1][1] : start] == newline and text[start].islower()
-        if lines and not goes_on:
-            add_lines(builder, lines, escape, inline)
-            lines = []
-        lines.append((start, end))
-    if lines:
-        add_lines(builder, lines, escape, inline)
-    return builder.document()
-
-
-def _stretches(text: str, inline: Callable[[str, int, int], list[Item]]) -> Iterator[tuple[int, int]]:
-    """The spans between line ends, tabs and runs of spaces that are not within variables and mark-up."""
-    for line in _LINE.finditer(text):
-        start = line.start()
-        for item in inline(text, *line.span()):
-            for gap in () if item.is_tag or item.is_protected else _GAP.finditer(text, item.start, item.end):
-                if start < gap.start():
-                    yield start, gap.start()
-                start = gap.end()
-        if start < line.end():
-            yield start, line.end()
-
-
-def _escaped_unit(unit: Unit) -> Unit:
-    def escape_parts(parts: Parts) -> Parts:
-        return tuple(part if isinstance(part, int) else part.translate(_ESCAPE) for part in parts)
-
-    def escape(text: str) -> str:
-        return unit.escape(text).translate(_ESCAPE)
-
-    tags = tuple(replace(tag, parts=escape_parts(tag.parts)) for tag in unit.tags)
-    protected = tuple(replace(one, raw=one.raw.translate(_ESCAPE)) for one in unit.protected)
-    return replace(unit, raw=escape_parts(unit.raw), tags=tags, protected=protected, escape=escape)

@@ -33,6 +33,11 @@ _OF_FLAGS = {
     "ruby": rf"%\{{[^{{}}\n]{{1,100}}\}}|%<\w{{1,100}}>|{_C}",
     **dict.fromkeys(("qt", "qt-plural", "kde", "kde-kuit", "ycp", "smalltalk"), _QT),
     "boost": rf"%\d{{1,3}}%|%\|[^|\n]{{1,50}}\||{_C}",
+    "rails": r"%\{[^{}\n]{1,100}\}|%[-_0^#]?\d{0,3}[a-zA-Z](?!\w)|%%",  # and the parts of dates
+    "i18next": r"\$t\([^()\n]{0,200}\)|@(?:\.\w{1,20})?:[\w.]{1,100}|%\{[^{}\n]{1,100}\}",
+    "quoted": r"'[{}][^'\n]{0,100}'",  # braces that are text, in ICU and MessageFormat
+    "chrome": r"\$\w{1,50}\$|\$\d{1,2}(?!\w)",
+    "#": "#",  # the number, in a choice of ICU
     "sh": r"\$\{\w{1,100}\}|\$\w{1,100}",
     **dict.fromkeys(
         ("lisp", "scheme", "elisp"), r"~[\d,:@']{0,10}[a-zA-Z%~&|(){}\[\];^*]|%[-+ #0]{0,4}\d{0,4}[sSdoxXcefg]"

@@ -19,7 +19,7 @@ _FIRST = ("msgctxt", "msgid", "domain")  # with which another message begins
 
 
 @dataclass
-class Value:
+class String:
     """A keyword with its strings, which are one text."""
 
     start: int  # of the keyword
@@ -36,10 +36,10 @@ class Message:
     previous_at: int = -1  # of the first comment with an older text
     flags: set[str] = field(default_factory=set)
     references: str = ""
-    values: dict[str, Value] = field(default_factory=dict)
+    values: dict[str, String] = field(default_factory=dict)
 
     @property
-    def translations(self) -> dict[int, Value]:
+    def translations(self) -> dict[int, String]:
         """The translations by the number of the plural form."""
         return {_form(key): value for key, value in self.values.items() if key.startswith("msgstr")}
 
@@ -106,7 +106,7 @@ class _Reader:
     def _string(self, string: str, span: tuple[int, int]) -> None:
         if not self.keyword:
             raise self._error(span[0], f"{quoted(string, 40)} follows no keyword")
-        value = self.message.values.setdefault(self.keyword, Value(self.keyword_at, span, ""))
+        value = self.message.values.setdefault(self.keyword, String(self.keyword_at, span, ""))
         value.text += unescaped(string)
 
     def _end(self) -> None:

@@ -4,13 +4,16 @@ from collections.abc import Sequence
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_text, refuse_bilingual
 from transformer_cli.addons.documents.formats import Format, OpenFile, PackageFormat, TextFormat, text_formats
-from transformer_cli.addons.documents.units import Document, UnreadableError
+from transformer_cli.addons.documents.units import LANGUAGES, Document, UnreadableError
 from transformer_cli.errors import DataError
 from transformer_cli.text_io import BOM
 
 
-def read_file(form: Format, data: bytes, name: str) -> OpenFile:
-    """The documents of a file. Raises DataError, with its name, for what is not of the format or would be damaged."""
+def read_file(form: Format, data: bytes, name: str, languages: tuple[str, str] = ("", "")) -> OpenFile:
+    """The documents of a file, in which texts may be found by their `languages`; see LANGUAGES.
+
+    Raises DataError, with its name, for what is not of the format or would be damaged.
+    """
     if isinstance(form, PackageFormat):
         try:
             return form.open(data)
@@ -23,18 +26,21 @@ def read_file(form: Format, data: bytes, name: str) -> OpenFile:
         (text,) = texts
         return bom + text.encode()
 
-    return OpenFile((parse(decoded_text(form, data.removeprefix(bom), name), form.name, name),), write)
+    return OpenFile((parse(decoded_text(form, data.removeprefix(bom), name), form.name, name, languages),), write)
 
 
-def parse(text: str, format_name: str, name: str = "the document") -> Document:
-    """Raises DataError for what would be damaged as that format, with the name of the document."""
+def parse(text: str, format_name: str, name: str = "the document", languages: tuple[str, str] = ("", "")) -> Document:
+    """Raises DataError for what would be damaged as that format, with the name of the document; see LANGUAGES."""
     form = text_formats()[format_name]
     if not form.is_bilingual:
         refuse_bilingual(bilingual_of_text(text), name)
+    was = LANGUAGES.set(languages)
     try:
         return form.parse(text)
     except UnreadableError as error:
         raise DataError(f"{name}:{error.line}: {error}") from error
+    finally:
+        LANGUAGES.reset(was)
 
 
 def decoded_text(form: TextFormat, data: bytes, name: str) -> str:

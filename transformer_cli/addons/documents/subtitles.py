@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from transformer_cli.addons.documents.inline_tags import add_lines
+from transformer_cli.addons.documents.inline_tags import InlineItems, add_lines
 from transformer_cli.addons.documents.units import Builder, Document
 from transformer_cli.data.normalization import has_letters
 
@@ -56,10 +56,10 @@ def parse_srt(text: str) -> Document:
         if in_cue and not is_kept and stop > start:
             cue.append((start, stop))
             continue
-        _add(builder, cue, newline)
+        add_cue(builder, cue, newline)
         cue = []
         in_cue = in_cue or is_time[i]
-    _add(builder, cue, newline)
+    add_cue(builder, cue, newline)
     return builder.document()
 
 
@@ -80,12 +80,14 @@ def _kept_lines(text: str, spans: list[_Span], is_time: list[bool]) -> list[bool
     return kept
 
 
-def _add(builder: Builder, cue: list[_Span], newline: str) -> None:
+def add_cue(builder: Builder, cue: list[_Span], newline: str, inline: InlineItems | None = None) -> None:
+    """Add the lines of a cue, which are texts by their speakers."""
+
     def escape(text: str) -> str:
         return text.replace("\n", newline)
 
     for lines in _by_speaker(builder.source, builder.watched(cue)):
-        add_lines(builder, lines, escape)
+        add_lines(builder, lines, escape, inline)
 
 
 # ---- Speakers

@@ -21,6 +21,7 @@ from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
 from transformer_cli.data.lines import READ_BYTES, read_chunks, shown
 from transformer_cli.data.unknown import UnknownCounter
+from transformer_cli.decoding.directions import known_languages
 from transformer_cli.errors import ConfigError, FlaggedError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -48,8 +49,13 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
             data = b"".join(iter(partial(source.read1, READ_BYTES), b""))
         if isinstance(form, TextFormat) and not form.is_bilingual:
             refuse_bilingual(bilingual_of_name(config.input or ""), config.input or STDIN)
-        opened = read_file(form, data, config.input or STDIN)
-        _, translator = open_translator(config, device)
+        # Texts beside their translations are found by their languages, which are those of the model.
+        name, is_late = config.input or STDIN, isinstance(form, TextFormat) and form.is_bilingual
+        opened = None if is_late else read_file(form, data, name)
+        found, translator = open_translator(config, device)
+        if opened is None:
+            languages = known_languages(found.models[0], config.source_lang, config.target_lang)
+            opened = read_file(form, data, name, languages)
         sink = files.enter_context(open_output(config.output, replace=config.overwrite))
         report = None
         if config.report is not None:

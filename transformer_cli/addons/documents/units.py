@@ -101,6 +101,10 @@ def accept_units(n_units: int) -> None:
 # Called with the number of units found so far, by every parser; what it raises ends the parsing.
 ON_UNIT: ContextVar[Callable[[int], object]] = ContextVar("on_unit", default=accept_units)
 
+# The codes of the languages that a document is translated from and into, each empty if it is not known: for formats
+# that hold texts in several languages, or name that of their translations. Set for the time of parsing.
+LANGUAGES: ContextVar[tuple[str, str]] = ContextVar("languages", default=("", ""))
+
 
 @dataclass
 class Builder:

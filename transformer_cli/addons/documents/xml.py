@@ -12,7 +12,7 @@ from transformer_cli.addons.documents.units import Builder, Document, Item, add_
 from transformer_cli.addons.documents.xml_elements import ANDROID, Elements
 
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
-_ENTITY = re.compile(r"&(?:#([0-9]{1,7})|#x([0-9a-fA-F]{1,6})|([\w.:-]{1,100}));")
+ENTITY = re.compile(r"&(?:#([0-9]{1,7})|#x([0-9a-fA-F]{1,6})|([\w.:-]{1,100}));")
 _NO_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # section 2.2 of XML 1.0
 _LONGEST_SHOWN = 100  # characters of an element with code that the model sees as a word
 # What is more than a space between words: only where white space counts, and in string resources of Android.
@@ -75,7 +75,7 @@ class _Reader:
         """An element that is not translated, within text: the model sees code as the word that it is."""
         start, end = self.found[first].start, self.found[last].end
         inner = (one for one in self.found[first + 1 : last] if one.kind is Kind.text)
-        shown = "".join(item.text for one in inner for item in _text_items(self.text, one.start, one.end))
+        shown = "".join(item.text for one in inner for item in text_items(self.text, one.start, one.end))
         if self.elements.is_word(first) and shown.strip() and len(shown) <= _LONGEST_SHOWN:
             return Item(start, end, shown, is_protected=True)
         return Item(start, end, is_tag=True)
@@ -91,7 +91,7 @@ class _Reader:
         self._add_items(start, token.end)
 
     def _add_items(self, start: int, end: int) -> None:
-        items = _text_items(self.text, start, end)
+        items = text_items(self.text, start, end)
         self.run += [one for item in items for one in _android_items(self.text, item)] if self.is_android else items
 
 
@@ -103,13 +103,13 @@ def escape_in_quotes(text: str) -> str:
     return escape_xml(text).replace('"', "&quot;").replace("'", "&apos;")
 
 
-def _text_items(text: str, first: int, end: int) -> list[Item]:
+def text_items(text: str, first: int, end: int) -> list[Item]:
     """Text with its character references decoded; an entity that only a DTD can explain is kept as it is."""
     items: list[Item] = []
     start, decoded = first, []
     position = start
-    for match in _ENTITY.finditer(text, first, end):
-        character = _character(match)
+    for match in ENTITY.finditer(text, first, end):
+        character = character_of(match)
         decoded.append(text[position : match.start()])
         position = match.end()
         if character is not None:
@@ -121,7 +121,7 @@ def _text_items(text: str, first: int, end: int) -> list[Item]:
     return [item for item in items if item.start < item.end]
 
 
-def _character(match: re.Match[str]) -> str | None:
+def character_of(match: re.Match[str]) -> str | None:
     if match[3] is not None:
         return _NAMED.get(match[3])
     number = int(match[1]) if match[1] is not None else int(match[2], 16)
@@ -165,7 +165,7 @@ def _android_items(source: str, item: Item) -> list[Item]:
 
 
 def _decoded(text: str) -> str:
-    return _ENTITY.sub(lambda match: _character(match) or match[0], text)
+    return ENTITY.sub(lambda match: character_of(match) or match[0], text)
 
 
 def _utf_16(escape: str) -> str:

@@ -179,7 +179,7 @@ class Service:
         """Translates a file of any size, which the limit on the request's body bounds. Raises RequestError."""
         with self.within_deadline(call):
             known_source, known_target = self.table.source_code(source), self.table.target_code(target)
-            opened = self._opened(form, content, call)
+            opened = self._opened(form, content, (known_source or "", known_target or ""), call)
             texts = [unit.text for document in opened.documents for unit in document.units]
             call.n_characters += sum(map(len, texts))
             if known_source is None:
@@ -196,10 +196,10 @@ class Service:
             flags = dict.fromkeys(flag for one in documents for flag in _of_document(one, RequestOptions()).flags)
             return TranslatedFile(written, route[0].source, route[-1].target, tuple(flags))
 
-    def _opened(self, form: Format, content: bytes, call: RequestCall) -> OpenFile:
+    def _opened(self, form: Format, content: bytes, languages: tuple[str, str], call: RequestCall) -> OpenFile:
         was = ON_UNIT.set(self._counted_units(call))
         try:
-            return read_file(form, content, "file")
+            return read_file(form, content, "file", languages)
         except DataError as error:
             raise RequestError(400, str(error)) from error
         finally:
@@ -257,7 +257,12 @@ class Service:
         tools = self._unit_tools(route, options, call)
         try:
             documents = translate_documents(
-                texts, options.format, tools.translate, symbols=tools.symbols, on_unit=tools.on_unit
+                texts,
+                options.format,
+                tools.translate,
+                symbols=tools.symbols,
+                on_unit=tools.on_unit,
+                languages=(route[0].source, route[-1].target),
             )
         except DataError as error:
             raise RequestError(400, str(error)) from error

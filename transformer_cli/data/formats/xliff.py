@@ -39,9 +39,10 @@ _ALONE = {"x", "ph", "it"}
 _DELETED = "x-sdl-deleted"  # type of a <mrk> with text that a tracked change removes
 
 # States of <target> in 1.2 and of <segment> in 2; a text without one counts as finished.
-_FINISHED = {"", "translated", "reviewed", "signed-off", "final"}
+FINISHED = {"", "translated", "reviewed", "signed-off", "final"}
+MACHINE = "tfm:mt"  # subState of a segment that `tfm translate` has translated
 _SUGGESTED = {"fuzzy-match", "leveraged-mt", "mt-suggestion"}  # qualifiers, where there is no state
-_SDL_FINISHED = {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
+SDL_FINISHED = {"Translated", "ApprovedTranslation", "ApprovedSignOff"}
 _MEMOQ_FINISHED = ("Confirmed", "Proofread")  # in names such as ManuallyConfirmed
 
 
@@ -95,7 +96,8 @@ class _XliffReader(XmlReader[Unit]):
         elif name in _SCOPES:
             self._start_scope(name, attributes)
         elif name == "segment":
-            self._clear(attributes.get("state", ""))
+            state = attributes.get("state", "")
+            self._clear(MACHINE if state == "translated" and attributes.get("subState") == MACHINE else state)
         elif name == "sdl:seg":
             self.statuses[attributes.get("id", "")] = attributes.get("conf", "Unspecified")
 
@@ -193,10 +195,10 @@ class _XliffReader(XmlReader[Unit]):
     def _fault(self, status: str = "") -> str:
         """Why a translation is not finished; empty if it is."""
         if status:
-            return "" if status in _SDL_FINISHED else status
+            return "" if status in SDL_FINISHED else status
         if self.is_approved:
             return ""
-        if self.unconfirmed or self.state not in _FINISHED:
+        if self.unconfirmed or self.state not in FINISHED:
             return self.unconfirmed or self.state
         return self.qualifier if not self.state and self.qualifier in _SUGGESTED else ""
 
