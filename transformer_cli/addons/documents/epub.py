@@ -10,7 +10,7 @@ from transformer_cli.addons.documents.html import parse_html
 from transformer_cli.addons.documents.package import Package, refuse_package
 from transformer_cli.addons.documents.units import Builder, Document
 from transformer_cli.addons.documents.xml import escape_xml, parse_xml
-from transformer_cli.addons.documents.xml_tree import Element, attribute, read_elements
+from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, read_elements
 
 _CONTAINER, _ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 _PREFIXES = {"http://purl.org/dc/elements/1.1/": "dc", "http://www.idpf.org/2007/opf": "opf"}
@@ -55,7 +55,7 @@ def _chapters(package: Package, book: str) -> dict[str, str]:
     return found
 
 
-def _path(text: str, item: Element) -> str:
+def _path(text: str, item: XmlElement) -> str:
     return attribute(text, item, "href") or ""
 
 

@@ -11,7 +11,7 @@ from transformer_cli.addons.documents.runs import Paragraph
 from transformer_cli.addons.documents.sheet_tables import name_columns
 from transformer_cli.addons.documents.units import Builder, Document
 from transformer_cli.addons.documents.xml import escape_in_quotes, escape_xml
-from transformer_cli.addons.documents.xml_tree import Element, attribute, attribute_span, read_elements
+from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, attribute_span, read_elements
 
 _CONTENT_TYPES = "[Content_Types].xml"
 _OPEN_XML, _STRICT = "http://schemas.openxmlformats.org/", "http://purl.oclc.org/ooxml/"
@@ -25,7 +25,7 @@ _NAMESPACES = {
     "xdr": ("drawingml/2006/spreadsheetDrawing", "drawingml/spreadsheetDrawing"),
     "pic": ("drawingml/2006/picture", "drawingml/picture"),
 }
-PREFIXES = {
+_PREFIXES = {
     **{_OPEN_XML + names[0]: prefix for prefix, names in _NAMESPACES.items()},
     **{_STRICT + names[1]: prefix for prefix, names in _NAMESPACES.items()},
     "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
@@ -102,7 +102,7 @@ def open_office(data: bytes, kind: str) -> OpenFile:
     others = sorted((name for name, one in types.items() if _WITH_TEXT[kind].search(one)), key=_natural)
     others.sort(key=lambda name: "/charts/" in name or "/diagrams/" in name)
     names = [name for name in dict.fromkeys([*main, *others]) if name in package and _has_text(package, name, types)]
-    finish = partial(name_columns, package, PREFIXES) if kind == "xlsx" else None
+    finish = partial(name_columns, package, _PREFIXES) if kind == "xlsx" else None
     for name in names:
         package.xml(name)
     return package.opened(_parsed, names, finish)
@@ -131,13 +131,13 @@ def _natural(name: str) -> list[str | int]:
 
 def _parsed(name: str, text: str) -> Document:
     builder = Builder(text)
-    add_paragraphs(builder, read_elements(text, PREFIXES))
+    add_paragraphs(builder, read_elements(text, _PREFIXES))
     return builder.document()
 
 
-def add_paragraphs(builder: Builder, root: Element) -> None:
+def add_paragraphs(builder: Builder, root: XmlElement) -> None:
     """Add the units of all paragraphs, those within the text of others before these."""
-    stack: list[tuple[Element, Iterator[Element]]] = [(root, iter(root.children))]
+    stack: list[tuple[XmlElement, Iterator[XmlElement]]] = [(root, iter(root.children))]
     n_open = 0  # paragraphs
     while True:
         builder.on_unit(len(builder.units))
@@ -162,12 +162,12 @@ def add_paragraphs(builder: Builder, root: Element) -> None:
             _add_descriptions(builder, element)
 
 
-def _is_text(stack: list[tuple[Element, Iterator[Element]]]) -> bool:
+def _is_text(stack: list[tuple[XmlElement, Iterator[XmlElement]]]) -> bool:
     """Whether the point of a chart at the end of the stack is one of text, and not a number."""
     return len(stack) > 1 and stack[-2][0].name == "c:strCache"
 
 
-def _add_descriptions(builder: Builder, element: Element) -> None:
+def _add_descriptions(builder: Builder, element: XmlElement) -> None:
     for name in _DESCRIPTIONS:
         span = attribute_span(builder.source, element, name)
         if span is not None:

@@ -15,7 +15,7 @@ from transformer_cli.addons.documents.formats import OpenFile
 from transformer_cli.addons.documents.package import Package, refuse_package
 from transformer_cli.addons.documents.units import LINE_BREAK, Builder, Document, Item, add_run, sentence_goes_on
 from transformer_cli.addons.documents.xml import escape_xml
-from transformer_cli.addons.documents.xml_tree import Element, attribute, read_elements
+from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, read_elements
 
 _NAMESPACE = "urn:oasis:names:tc:opendocument:xmlns:"
 _NAMES = {"odt": "text", "odp": "presentation", "ods": "spreadsheet"}
@@ -84,10 +84,10 @@ class _Reader:
     visible: dict[str, str]
     n_hidden: int = 0
 
-    def read(self, root: Element) -> None:
+    def read(self, root: XmlElement) -> None:
         """Add the units of all paragraphs, those within the text of others before these."""
         builder, source = self.builder, self.builder.source
-        stack: list[tuple[Element, Iterator[Element]]] = [(root, iter(root.children))]
+        stack: list[tuple[XmlElement, Iterator[XmlElement]]] = [(root, iter(root.children))]
         n_open = 0  # paragraphs
         while stack:
             builder.on_unit(len(builder.units))
@@ -105,7 +105,7 @@ class _Reader:
             elif element.name in _WHOLE and "<" not in source[element.inner_start : element.inner_end]:
                 builder.add_text(element.inner_start, element.inner_end, escape_xml)
 
-    def _is_kept(self, element: Element) -> bool:
+    def _is_kept(self, element: XmlElement) -> bool:
         """Whether the texts within are not those of the document: deleted, computed, or those of an empty slide."""
         source = self.builder.source
         if element.name in _KEPT or element.name.startswith("text:index-title-template"):
@@ -114,7 +114,7 @@ class _Reader:
             return attribute(source, element, "formula") is not None
         return element.name == "draw:frame" and attribute(source, element, "placeholder") == "true"
 
-    def _paragraph(self, element: Element) -> None:
+    def _paragraph(self, element: XmlElement) -> None:
         items = list(self.builder.watched(self._items(element)))
         run: list[Item] = []
         before = ""
@@ -132,8 +132,8 @@ class _Reader:
             before = item.text if item.has_text else before
         finish()
 
-    def _items(self, parent: Element) -> Iterator[Item]:
-        stack: list[tuple[Element, Iterator[Element], Item | None]] = [(parent, iter(parent.children), None)]
+    def _items(self, parent: XmlElement) -> Iterator[Item]:
+        stack: list[tuple[XmlElement, Iterator[XmlElement], Item | None]] = [(parent, iter(parent.children), None)]
         position = parent.inner_start
         while stack:
             element, children, closing = stack[-1]
@@ -167,7 +167,7 @@ class _Reader:
         elif raw:
             yield Item(start, end, unescape(raw))
 
-    def _pair(self, element: Element) -> tuple[Item, Item]:
+    def _pair(self, element: XmlElement) -> tuple[Item, Item]:
         """The tags of formatting or a link."""
         name = element.name
         if name == "text:span":
@@ -179,7 +179,7 @@ class _Reader:
         opening = Item(element.start, element.inner_start, name=name, is_tag=True, opens=True)
         return opening, Item(element.inner_end, element.end, name=name, is_tag=True, closes=True)
 
-    def _shown(self, element: Element) -> str:
+    def _shown(self, element: XmlElement) -> str:
         """The text of a field, which is computed; none of what holds paragraphs of its own, or is long."""
         if not element.name.startswith("text:") or element.name in ("text:note", "text:ruby-text"):
             return ""

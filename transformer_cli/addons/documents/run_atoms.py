@@ -7,7 +7,7 @@ from enum import Enum, auto
 from html import unescape
 
 from transformer_cli.addons.documents.units import Builder, Parts
-from transformer_cli.addons.documents.xml_tree import Element, attribute
+from transformer_cli.addons.documents.xml_tree import XmlElement, attribute
 
 MAX_DEPTH = 50  # of links and the like within each other
 _TRANSLATED_FIELDS = ("HYPERLINK", "TOC", "INDEX", "FORMTEXT", "QUOTE")  # whose results are text of the document
@@ -69,14 +69,14 @@ class Atom:
 class RunMarkup:
     """The mark-up of runs, as the paragraph `element` of `source` writes it, and all formatting that they have."""
 
-    def __init__(self, source: str, element: Element, runs: Runs) -> None:
+    def __init__(self, source: str, element: XmlElement, runs: Runs) -> None:
         self.source, self.runs = source, runs
         self.forms: list[str] = []  # the properties of each, as they are written
         self._numbers: dict[str, int] = {}
         self._prefix = element.raw_name.rpartition(":")[0]
         self._prefix += ":" if self._prefix else ""
 
-    def form(self, properties: Element | None) -> int:
+    def form(self, properties: XmlElement | None) -> int:
         """The number of a formatting: the same for all that look the same."""
         raw = "" if properties is None else self.source[properties.start : properties.end]
         key = re.sub(r"\s+", " ", self.runs.unimportant.sub("", raw))
@@ -124,7 +124,7 @@ class RunMarkup:
         return self._prefix + name.rpartition(":")[2]
 
 
-def read_atoms(builder: Builder, element: Element, markup: RunMarkup) -> list[Atom]:
+def read_atoms(builder: Builder, element: XmlElement, markup: RunMarkup) -> list[Atom]:
     """The parts of the paragraph `element`, in their order."""
     return _Reader(builder, markup).read(element)
 
@@ -137,10 +137,10 @@ class _Reader:
         self._mark_ends = {end: start for start, end in markup.runs.marks.items()}
         self._n_containers = 0
 
-    def read(self, element: Element) -> list[Atom]:
+    def read(self, element: XmlElement) -> list[Atom]:
         return self._fields(list(self._walk(element, ())))
 
-    def _walk(self, parent: Element, path: tuple[int, ...]) -> Iterator[Atom]:
+    def _walk(self, parent: XmlElement, path: tuple[int, ...]) -> Iterator[Atom]:
         runs = self.runs
         for child in self.builder.watched(parent.children):
             name = child.name
@@ -161,10 +161,10 @@ class _Reader:
             else:
                 yield Atom(AtomKind.LEVEL, child.start, child.end, path)
 
-    def _is_container(self, element: Element) -> bool:
+    def _is_container(self, element: XmlElement) -> bool:
         return element.name == self.runs.own_field and _is_translated(attribute(self.source, element, "instr") or "")
 
-    def _container(self, element: Element, path: tuple[int, ...]) -> Iterator[Atom]:
+    def _container(self, element: XmlElement, path: tuple[int, ...]) -> Iterator[Atom]:
         content = next((one for one in element.children if one.name == f"{element.name}Content"), element)
         self._n_containers += 1
         inner = (*path, self._n_containers)
@@ -176,7 +176,7 @@ class _Reader:
         yield from self._walk(content, inner)
         yield Atom(AtomKind.CLOSE, content.inner_end, element.end, path, number)
 
-    def _run(self, run: Element, path: tuple[int, ...]) -> Iterator[Atom]:
+    def _run(self, run: XmlElement, path: tuple[int, ...]) -> Iterator[Atom]:
         runs, form = self.runs, self.markup.form(run.child(self.runs.properties))
         for child in run.children:
             if child.name == runs.properties or child.name in runs.left_out:
@@ -193,7 +193,7 @@ class _Reader:
             else:
                 yield Atom(AtomKind.OBJECT, child.start, child.end, path, form, name=child.name)
 
-    def _text(self, element: Element, path: tuple[int, ...], form: int) -> Iterator[Atom]:
+    def _text(self, element: XmlElement, path: tuple[int, ...], form: int) -> Iterator[Atom]:
         start, end = element.inner_start, element.inner_end
         if "<" in self.source[start:end]:  # a comment or CDATA section, which no office program writes
             yield Atom(AtomKind.OBJECT, element.start, element.end, path, form)
@@ -209,7 +209,7 @@ class _Reader:
                 yield Atom(AtomKind.SEPARATOR, *cut, path, form, is_literal=True)
             position = cut[1]
 
-    def _mark(self, element: Element, path: tuple[int, ...]) -> Atom:
+    def _mark(self, element: XmlElement, path: tuple[int, ...]) -> Atom:
         opens = element.name in self.runs.marks
         name = element.name if opens else self._mark_ends[element.name]
         number = attribute(self.source, element, "id") or ""
@@ -217,7 +217,7 @@ class _Reader:
             AtomKind.MARK, element.start, element.end, path, name=f"{name} {number}", opens=opens, closes=not opens
         )
 
-    def _shown(self, element: Element) -> str:
+    def _shown(self, element: XmlElement) -> str:
         texts = (
             self.source[one.inner_start : one.inner_end] for one in element.descendants() if one.name == self.runs.text
         )

@@ -25,7 +25,7 @@ from transformer_cli.addons.documents.units import (
     sentence_goes_on,
 )
 from transformer_cli.addons.documents.xml import escape_xml
-from transformer_cli.addons.documents.xml_tree import Element
+from transformer_cli.addons.documents.xml_tree import XmlElement
 from transformer_cli.data.normalization import has_letters
 
 
@@ -41,7 +41,7 @@ class _Mark:
 class Paragraph:
     """The units of one paragraph, `element`, of the builder's source."""
 
-    def __init__(self, builder: Builder, element: Element, runs: Runs) -> None:
+    def __init__(self, builder: Builder, element: XmlElement, runs: Runs) -> None:
         self.builder, self.source = builder, builder.source
         self.markup = RunMarkup(self.source, element, runs)
         for segment in _segments(read_atoms(builder, element, self.markup)):

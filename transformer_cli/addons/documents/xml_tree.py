@@ -14,7 +14,7 @@ _XMLNS = re.compile(r"\sxmlns(?::([^\s=]+))?\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
 
 
 @dataclass(slots=True)
-class Element:
+class XmlElement:
     """One element; its opening tag is from `start` to `inner_start`, its closing tag from `inner_end` to `end`."""
 
     name: str  # with the prefix that is given for its namespace, as w:p
@@ -23,12 +23,12 @@ class Element:
     inner_start: int
     inner_end: int = 0  # of an empty element as all three others: the end of its tag
     end: int = 0
-    children: "list[Element]" = field(default_factory=list)
+    children: "list[XmlElement]" = field(default_factory=list)
 
-    def child(self, name: str) -> "Element | None":
+    def child(self, name: str) -> "XmlElement | None":
         return next((one for one in self.children if one.name == name), None)
 
-    def descendants(self) -> "Iterator[Element]":
+    def descendants(self) -> "Iterator[XmlElement]":
         """All elements within, in their order."""
         stack = [iter(self.children)]
         while stack:
@@ -40,9 +40,9 @@ class Element:
                 stack.pop()
 
 
-def read_elements(text: str, prefixes: Mapping[str, str]) -> Element:
+def read_elements(text: str, prefixes: Mapping[str, str]) -> XmlElement:
     """The root of a text that is well-formed XML. `prefixes` are those of namespaces by URI; others have none."""
-    root = Element("", "", 0, 0, len(text), len(text))
+    root = XmlElement("", "", 0, 0, len(text), len(text))
     stack, scopes = [root], [dict[str, str]()]
     for match in _MARKUP.finditer(text):
         raw_name = match["name"]
@@ -59,7 +59,7 @@ def read_elements(text: str, prefixes: Mapping[str, str]) -> Element:
             scope = {**scope, **declared}
         prefix, _, local = raw_name.rpartition(":")
         known = prefixes.get(scope.get(prefix, ""))
-        element = Element(f"{known}:{local}" if known else local, raw_name, match.start(), match.end())
+        element = XmlElement(f"{known}:{local}" if known else local, raw_name, match.start(), match.end())
         stack[-1].children.append(element)
         if match["is_empty"]:
             element.inner_end = element.end = match.end()
@@ -69,7 +69,7 @@ def read_elements(text: str, prefixes: Mapping[str, str]) -> Element:
     return root
 
 
-def attribute_span(text: str, element: Element, name: str) -> tuple[int, int] | None:
+def attribute_span(text: str, element: XmlElement, name: str) -> tuple[int, int] | None:
     """The place of the value of an attribute, whatever the prefix of its name is."""
     pattern = rf"\s(?:[\w.-]+:)?{re.escape(name)}\s*=\s*(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)')"
     match = re.compile(pattern).search(text, element.start, element.inner_start)
@@ -78,6 +78,6 @@ def attribute_span(text: str, element: Element, name: str) -> tuple[int, int] | 
     return match.span("single" if match["double"] is None else "double")
 
 
-def attribute(text: str, element: Element, name: str) -> str | None:
+def attribute(text: str, element: XmlElement, name: str) -> str | None:
     span = attribute_span(text, element, name)
     return None if span is None else unescape(text[slice(*span)])
