@@ -68,7 +68,9 @@ def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFix
     assert main([command, "--cfg", *([value] if argument else [])]) == 0
     captured = capsys.readouterr()
     seed = (
-        "runs: runs\n" if command in ("score", "average", "classify", "tag", "embed", "shortlist") else "seed: 1\n"
+        "runs: runs\n"
+        if command in ("score", "average", "classify", "tag", "embed", "shortlist", "align")
+        else "seed: 1\n"
     )  # those draw nothing
     given = (
         ""

@@ -14,7 +14,8 @@ from tests.toy.run import run as train
 from transformer_cli.command import COMMANDS
 from transformer_cli.models.locate import locate_model
 
-# Every command that takes a model, and what it needs besides; `bench` draws a model of its own where none is named.
+# Every command that takes a model, and what it needs besides; where none is named, `bench` draws a model of its own, and
+# `align` needs none.
 ARGUMENTS = {
     "translate": [],
     "serve": ["--port", "0"],
@@ -47,7 +48,7 @@ def test_every_command_with_a_model_is_in_the_table() -> None:
     flags = {name: [*command.flags.values(), command.argument] for name, command in COMMANDS.items()}
     assert {name for name, all_ in flags.items() if any(flag and flag.key == "checkpoint" for flag in all_)} == {
         *ARGUMENTS,
-        "bench",
+        *("bench", "align"),
     }
 
 

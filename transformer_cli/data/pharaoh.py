@@ -6,7 +6,7 @@ have other numbers than those lines: they are found by what they are.
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,14 +28,14 @@ _NOTHING = np.empty((2, 0), np.int64)
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class WordPieces:
     """Masks of the pieces of a vocabulary, those that begin a word, and those that are in one."""
 
     begins: Array
     is_text: Array
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> "_Pieces":
+    def of(cls, tokenizer: Tokenizer) -> "WordPieces":
         pieces = tokenizer.pieces(range(len(tokenizer)))
         is_text = np.ones(len(pieces), np.bool_)
         is_text[[tokenizer.bos_id, tokenizer.eos_id, *tokenizer.tag_ids]] = False
@@ -46,6 +46,11 @@ class _Pieces:
         words = np.cumsum(self.begins[ids]) - 1
         n_found = int(words.max(initial=-1)) + 1
         return np.where(self.is_text[ids], words, -1) if n_found == n_words or may_end_early else None
+
+
+def link_line(links: Iterable[tuple[int, int]]) -> str:
+    """The line of links between words, with its end."""
+    return " ".join(f"{i}-{j}" for i, j in links) + "\n"
 
 
 def links_of_file(
@@ -104,7 +109,7 @@ def _hash(source: Array, target: Array) -> int:
 def _each(file: Path, tokenizers: Tokenizers, config: DataConfig, spool: Path) -> Iterator[tuple[int, Array]]:
     """The hash of each pair of data.train, and its links, [2, L]; with data.bidirectional also of its exchange."""
     text = stream_text(config, spool)
-    of_source, of_target = _Pieces.of(tokenizers.source), _Pieces.of(tokenizers.target)
+    of_source, of_target = WordPieces.of(tokenizers.source), WordPieces.of(tokenizers.target)
     with open_text(file) as stream:
         lines, name, n = each_line(stream, shown(file)), shown(file), 0
         for pairs in chunks(text.each(), _PAIRS_AT_A_TIME):
