@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.each import each
+from transformer_cli.addons.documents.document import translate_documents
 from transformer_cli.addons.documents.placement import (
     _OTHER_COST,
     _Element,
@@ -20,6 +21,7 @@ from transformer_cli.addons.documents.placement import (
 )
 from transformer_cli.addons.documents.reading import parse
 from transformer_cli.addons.documents.units import Unit
+from transformer_cli.decoding.results import Candidate, Translated
 from transformer_cli.decoding.terminology import Span
 
 
@@ -189,3 +191,56 @@ def test_the_order_of_tags_without_partners_is_kept(
     html: str, links: list[Span], expected: list[tuple[str, int]]
 ) -> None:
     assert placed(html, "v w x y z", links) == expected
+
+
+def marked(source: str, target: str, links: Sequence[Span]) -> str:
+    """The translation of a paragraph with its tags, by links of words."""
+    result = Translated([Candidate(target, 0.0)], alignment=list(links))
+    (written,) = translate_documents([f"<p>{source}</p>"], "html", lambda texts: [result] * len(texts))
+    return written.text.removeprefix("<p>").removesuffix("</p>")
+
+
+@each(
+    "source, target, links, expected",
+    [
+        # "on" has no link, and "Monday" two words beside each other.
+        ("on <b>Monday</b>", "le lundi", [(1, 0), (1, 1)], "le <b>lundi</b>"),
+        ("that <b>day</b> of", "ce jour de", [(0, 0), (1, 1), (1, 2)], "ce <b>jour</b> de"),
+        ("in the <b>box</b>", "dans la caisse", [(2, 0), (2, 1), (2, 2)], "dans la <b>caisse</b>"),
+        # Every source word has a link, or the words are apart: all stays.
+        (
+            "my <b>password</b> is",
+            "mon mot de passe est",
+            [(0, 0), (1, 1), (1, 2), (1, 3), (2, 4)],
+            "mon <b>mot de passe</b> est",
+        ),
+        ("on <b>Monday</b>", "le x lundi", [(1, 0), (1, 2)], "<b>le x lundi</b>"),
+        # A word that begins an element keeps at least one word of its own.
+        ("I do <b>swim</b>", "Je nage", [(0, 0), (2, 1)], "Je <b>nage</b>"),
+    ],
+)
+def test_a_word_without_a_link_has_a_word_of_a_neighbour_that_has_several(
+    source: str, target: str, links: list[Span], expected: str
+) -> None:
+    assert marked(source, target, links) == expected
+
+
+@each(
+    "source, target, links, expected",
+    [
+        ("the <b>article</b> here", "l'article ici", [(0, 0), (1, 0), (2, 1)], "l'<b>article</b> ici"),
+        ("the <b>whole article</b>", "l’article entier", [(0, 0), (1, 1), (2, 0)], "l’<b>article entier</b>"),
+        ("not the <b>water</b>", "pas l'eau", [(0, 0), (2, 1)], "pas l'<b>eau</b>"),  # "the" has no link
+        ("<b>the article</b> here", "l'article ici", [(0, 0), (1, 0), (2, 1)], "<b>l'article</b> ici"),
+        ("drink <b>water</b>", "boire l'eau", [(0, 0), (1, 1)], "boire <b>l'eau</b>"),
+        ("je <b>sais</b> bien", "I've known", [(0, 0), (1, 0), (2, 1)], "<b>I've</b> known"),  # a contraction
+    ],
+)
+def test_an_elided_word_may_be_outside_the_element_of_the_word_that_it_is_written_with(
+    source: str, target: str, links: list[Span], expected: str
+) -> None:
+    assert marked(source, target, links) == expected
+
+
+def test_of_several_source_words_the_longest_is_the_source() -> None:
+    assert marked("to <b>buy</b> bread", "acheter pain", [(0, 0), (1, 0), (2, 1)]) == "<b>acheter</b> pain"

@@ -10,9 +10,9 @@ alignment.
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from transformer_cli.addons.documents.joint_spaces import joint_boundaries
 from transformer_cli.addons.documents.units import Unit
@@ -21,11 +21,13 @@ from transformer_cli.decoding.terminology import Span
 
 MAX_DEPTH, MAX_TAGS = 100, 10_000  # of a unit: more is not text that anyone writes
 _OTHER_COST = 0.5  # of a token of something else within an element's stretch, where one of its own counts 1
+_MOST_BEFORE, _MOST_AFTER = 2, 1  # words without a link that have words of the one beside them: in the, of
 _NEAR = 8  # tokens around its place in which an element without tokens of its own looks for one
 # Scripts that are written without spaces: each character is a word.
 _NO_SPACES = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
+_ELIDED = re.compile(r"[^\w\s]*[^\W\d_]{1,2}['’](?=[^\W\d_]{3})")  # as of l'eau, but not of I've
 _WORD = re.compile(rf"{_NO_SPACES.pattern}|(?:(?!{_NO_SPACES.pattern})\S)+")
 
 
@@ -187,14 +189,18 @@ class _Tokens:
         return list(zip(ending, beginning[::-1], strict=True))
 
     def _words(self) -> list[_Token]:
-        source_of = _sources(self.aligned)
+        source_of, elided = _sources(self.aligned)
         found: list[_Token] = []
         for j, (start, end) in enumerate(self.aligned.target_words):
             i = source_of.get(j)
             if i is None:
                 found.append(_Token(start, end, None))
-            else:
-                found += self._of_word(self.aligned.source_words[i], (start, end))
+                continue
+            if j in elided:
+                middle = start + _elision(self.aligned.target, (start, end))
+                found += self._core(*self.aligned.source_words[elided[j]], start, middle)
+                start = middle
+            found += self._of_word(self.aligned.source_words[i], (start, end))
         return found
 
     def _of_word(self, source: Span, target: Span) -> list[_Token]:
@@ -306,18 +312,71 @@ def word_edges(text: str, span: Span) -> tuple[int, int, int, int]:
     return start, first, last, end
 
 
-def _sources(aligned: Aligned) -> dict[int, int]:
-    """The source word of each word of the translation; a word that both texts have once is its own source."""
+def _sources(aligned: Aligned) -> tuple[dict[int, int], dict[int, int]]:
+    """The source word of each word of the translation, and of what is elided before it, as the article of `l'eau`.
+
+    A word that both texts have once is its own source. Of several source words that is the longest.
+    """
     n_source, n_target = len(aligned.source_words), len(aligned.target_words)
-    found: dict[int, int] = {}
-    for i, j in aligned.links:
+    links: dict[int, list[int]] = {}
+    for i, j in sorted(aligned.links):
         if 0 <= i < n_source and 0 <= j < n_target:
-            found.setdefault(j, i)
+            links.setdefault(j, []).append(i)
+    linked = {i for of_word in links.values() for i in of_word}
+    found: dict[int, int] = {}
+    elided: dict[int, int] = {}
+    for j, of_word in links.items():
+        is_elided = _elision(aligned.target, aligned.target_words[j]) and not aligned.is_guessed
+        if is_elided and len(of_word) > 1:
+            elided[j], *of_word = of_word
+        found[j] = max(of_word, key=lambda i: _core_length(aligned.source, aligned.source_words[i]))
+        if is_elided and j not in elided and found[j] - 1 not in linked and found[j]:
+            elided[j] = found[j] - 1
     source, target = (
         _unique_cores(text, words)
         for text, words in ((aligned.source, aligned.source_words), (aligned.target, aligned.target_words))
     )
-    return found | {target[core]: source[core] for core in target.keys() & source.keys()}
+    found |= {target[core]: source[core] for core in target.keys() & source.keys()}
+    if aligned.is_guessed:
+        return found, elided
+    return _without_surplus(found, linked | {*found.values(), *elided.values()}, n_source), elided
+
+
+def _elision(text: str, span: Span) -> int:
+    """How many characters of a word are an elided word before it; English contractions are none."""
+    match = _ELIDED.match(text, *span)
+    return 0 if match is None else match.end() - span[0]
+
+
+def _without_surplus(sources: Mapping[int, int], linked: set[int], n_source: int) -> dict[int, int]:
+    """The same, where source words without a link have some words of the one beside them that has several.
+
+    Attention is ahead of the text: it is at a noun where an article or a preposition is written that belongs to it, and
+    what that translates has no link then.
+    """
+    found = dict(sources)
+    for _, pairs in groupby(enumerate(sorted(sources)), key=lambda pair: (sources[pair[1]], pair[1] - pair[0])):
+        run = [j for _, j in pairs]  # beside each other, and of one source
+        source = sources[run[0]]
+        n_before, n_after = (
+            _n_without(linked, range(source - 1, -1, -1)),
+            _n_without(linked, range(source + 1, n_source)),
+        )
+        n_before = min(n_before, len(run) - 1, _MOST_BEFORE)
+        n_after = min(n_after, len(run) - 1 - n_before, _MOST_AFTER)
+        found |= {run[k]: source - n_before + k for k in range(n_before)}
+        found |= {run[len(run) - n_after + k]: source + 1 + k for k in range(n_after)}
+    return found
+
+
+def _n_without(linked: set[int], words: Sequence[int]) -> int:
+    """How many of `words` have no link before one that has."""
+    return next((n for n, word in enumerate(words) if word in linked), len(words))
+
+
+def _core_length(text: str, span: Span) -> int:
+    _, start, end, _ = word_edges(text, span)
+    return end - start
 
 
 def _unique_cores(text: str, words: Sequence[Span]) -> dict[str, int]:
