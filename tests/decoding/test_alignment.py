@@ -39,6 +39,8 @@ def test_a_space_by_itself_is_of_the_word_that_it_begins() -> None:
         ([[0.6, 0.4, 0.0], [0.1, 0.9, 0.0], [1.0, 0.0, 0.0]], [0, 1], [0, 0], [1]),  # and attends as they do
         ([[0.1, 0.2, 0.7]] * 2, [0, 1], [0], [1]),  # the source's end is no word
         ([[0.5, 0.5, 0.0]] * 2, [0, 1], [0], [0]),  # of equals the first
+        ([[0.4, 0.5, 0.1], [0.0, 0.9, 0.1]], [0, 1], [0, 1], [0, 1]),  # the second word has 0.9 of another one
+        ([[0.1, 0.8, 0.1], [0.0, 0.9, 0.1]], [0, 1], [0, 1], [1, 1]),  # or both come from it
     ],
 )
 def test_a_word_comes_from_where_its_tokens_look(
