@@ -115,13 +115,13 @@ class WordCorpus:
             pair = np.repeat(np.arange(len(n)), n)
             source = self.source_places[self.pairs.source_offsets[first + pair] + sources]
             target = self.target_places[self.pairs.target_offsets[first + pair] + targets]
-            kept = _are_of_words(source & 3, target & 3)
+            kept = are_of_words(source & 3, target & 3)
             rows = np.stack([pair, source >> 2, target >> 2], axis=1)[kept]
             yield from _by_pair(np.unique(rows, axis=0), len(n))
             first += len(n)
 
 
-def _are_of_words(source: Array, target: Array) -> Array:
+def are_of_words(source: Array, target: Array) -> Array:
     """A mask of the links that link their words, by the kinds of both tokens.
 
     Two commas that stand beside words say nothing of these, and a comma beside a word is a translation of none.
