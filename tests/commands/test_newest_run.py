@@ -14,7 +14,7 @@ from tests.toy.run import run as train
 from transformer_cli.command import COMMANDS
 from transformer_cli.models.locate import locate_model
 
-# Every command that takes a model, and what it needs besides; where none is named, `bench` draws a model of its own, and
+# Every command that takes a model, and what it needs besides. Where none is named, `bench` draws a model of its own and
 # `align` needs none.
 ARGUMENTS = {
     "translate": [],

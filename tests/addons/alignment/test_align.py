@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.interop.test_export import tagged_model
+from tests.addons.interop.toy_languages import m2m100, nllb
 from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed
 from transformer_cli.addons.alignment import word_corpus
 from transformer_cli.addons.alignment.word_corpus import tokens_of
+from transformer_cli.models.file import write_model
 
 WORDS = {"the": "le", "dog": "chien", "cat": "chat", "sees": "voit", "old": "vieux", "house": "logis", "Paul": "Paul"}
 
@@ -133,6 +136,30 @@ def test_a_model_links_every_word_of_a_translation_once(tmp_path: Path) -> None:
     lines = aligned(tmp_path, sources, ["c b", "a", "", "e é"], "--checkpoint", "m", "device=cpu")
     assert [sorted(link.split("-")[1] for link in line.split()) for line in lines] == [["0", "1"], [], [], ["0", "1"]]
     assert {link.split("-")[0] for link in lines[3].split()} <= {"1", "3"}  # the words that are not format characters
+
+
+def test_tags_are_no_words(tmp_path: Path) -> None:
+    write_model(tmp_path / "m", tagged_model())
+    model = ["--checkpoint", "m", "device=cpu"]
+    by_flag = aligned(tmp_path, ["a b c", "d"], ["c b", "d"], *model, "--tag", "<2de>")
+    assert aligned(tmp_path, ["<2de> a b c", "<2de> d"], ["c b", "d"], *model) == by_flag
+    assert by_flag[1] == "0-0"
+
+
+@pytest.mark.slow  # the tags of lines are read by the test before
+@each("kind", ["nllb", "nllb, tag behind the text", "m2m100"])
+def test_tokens_of_languages_are_no_words(tmp_path: Path, kind: str) -> None:
+    if kind == "m2m100":
+        m2m100(tmp_path / kind)
+    else:
+        nllb(tmp_path / kind, legacy=kind != "nllb")
+    model = f"{kind}.safetensors"
+    imported = run(["import", "hf", kind, "--output", model, "compare=false"], tmp_path)
+    assert imported.code == 0, imported.err
+    lines = ["cat sat", "dog"]
+    rows = aligned(tmp_path, lines, lines, "--checkpoint", model, "device=cpu", "--from", "de", "--to", "fr")
+    assert [sorted(link.split("-")[1] for link in row.split()) for row in rows] == [["0", "1"], ["0"]]
+    assert {link.split("-")[0] for link in rows[0].split()} <= {"0", "1"}
 
 
 # ---- What it is for

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from transformer_cli.models.transformer import Transformer
 
 @dataclass(frozen=True)
 class ModelAligner:
-    """WordLinks each word of a translation with the word of its source that it attends to most."""
+    """Links each word of a translation with the word of its source that it attends to most."""
 
     model: Transformer
     file: ModelFile
@@ -55,16 +56,18 @@ class ModelAligner:
         )
         for i, scores in zip(real, forced, strict=True):
             assert scores.attention_TS is not None
-            n_source, n_target = tokenizers.source.n_tags(sources[i]), tokenizers.target.n_tags(targets[i])
-            words = [
-                numbered_words(text, ids, tokenizer)
-                for text, ids, tokenizer in (
-                    (texts[i][0], tokenizers.source.text_ids(sources[i][n_source:]), tokenizers.source),
-                    (texts[i][1], targets[i][n_target:], tokenizers.target),
-                )
-            ]
-            found[i] = _linked(scores.attention_TS[n_target:, n_source:], *words)
+            source = self._source_words.of(texts[i][0], sources[i])
+            target = self._target_words.of(texts[i][1], targets[i])
+            found[i] = _linked(scores.attention_TS, source, target)
         return found
+
+    @cached_property
+    def _source_words(self) -> "_WordNumbers":
+        return _WordNumbers(self.file.tokenizers.source)
+
+    @cached_property
+    def _target_words(self) -> "_WordNumbers":
+        return _WordNumbers(self.file.tokenizers.target)
 
 
 def open_aligner(config: AlignConfig) -> ModelAligner:
@@ -78,30 +81,39 @@ def open_aligner(config: AlignConfig) -> ModelAligner:
     return ModelAligner(file.build(device), file, device, config.batch_tokens, tags)
 
 
-def _linked(
-    attention_TS: torch.Tensor, source: "NumberedWords | None", target: "NumberedWords | None"
-) -> WordLinks | None:
-    if source is None or target is None:
-        return None
-    links = align_words(attention_TS, source.of_tokens, target.of_tokens)
-    return sorted({(source.originals[i], target.originals[j]) for j, i in enumerate(links)})
-
-
 @dataclass(frozen=True)
 class NumberedWords:
     """The word that each token is in, and for each of these words its number in the text between white space."""
 
+    first: int  # of the tokens; tags are before it
     of_tokens: list[int]
     originals: list[int]
 
 
-def numbered_words(text: str, ids: Sequence[int], tokenizer: Tokenizer) -> NumberedWords | None:
-    """The words of the tokens of a text without tags; None where they cannot be told from the tokens.
+class _WordNumbers:
+    """The words of the tokens of a tokenizer."""
 
-    Normalisation leaves out words of format characters alone.
-    """
-    originals = [i for i, word in enumerate(text.split()) for _ in normalize(word).split()]
-    pieces = WordPieces.of(tokenizer)
-    found = pieces.words(np.array(ids), len(originals))
-    of_tokens = word_numbers(ids, tokenizer) if found is None else found.tolist()
-    return NumberedWords(of_tokens, originals) if max(of_tokens) + 1 == len(originals) and min(of_tokens) >= 0 else None
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._pieces = tokenizer, WordPieces.of(tokenizer)
+
+    def of(self, text: str, ids: Sequence[int]) -> NumberedWords | None:
+        """The words of a text without tags, and of its ids with them; None where they cannot be told from the tokens.
+
+        Normalisation leaves out words of format characters alone.
+        """
+        originals = [i for i, word in enumerate(text.split()) for _ in normalize(word).split()]
+        of_text = np.flatnonzero(self._pieces.is_text[np.array(ids)])  # some models have tags behind the text
+        if not len(of_text):
+            return None
+        first, end = int(of_text[0]), int(of_text[-1]) + 1
+        found = self._pieces.words(np.array(ids[first:end]), len(originals))
+        of_tokens = word_numbers(ids[first:end], self._tokenizer) if found is None else found.tolist()
+        is_sound = max(of_tokens) + 1 == len(originals) and min(of_tokens) >= 0
+        return NumberedWords(first, of_tokens, originals) if is_sound else None
+
+
+def _linked(attention_TS: torch.Tensor, source: NumberedWords | None, target: NumberedWords | None) -> WordLinks | None:
+    if source is None or target is None:
+        return None
+    links = align_words(attention_TS[target.first :, source.first :], source.of_tokens, target.of_tokens)
+    return sorted({(source.originals[i], target.originals[j]) for j, i in enumerate(links)})
