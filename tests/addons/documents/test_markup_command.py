@@ -7,6 +7,7 @@ import pytest
 from tests.addons.documents.test_markup_properties import Tags
 from tests.golden.make import FOLDER
 from tests.support.contract import refused, run
+from transformer_cli.models.file import read_model
 
 OPTIONS = ["translate", "--checkpoint", "model.safetensors", "--device", "cpu", "decode=greedy"]
 PAGE = """<!DOCTYPE html>\r
@@ -60,6 +61,20 @@ def test_what_was_repaired_is_counted_and_what_is_to_be_checked_is_shown(folder:
     assert ran.out.count(b"{name}") == 1
     assert "of 1 texts: 1 placeholders_inserted" in ran.err.decode()
     assert "placeholders_inserted: 'the cat {name} drank 17 milk'" in ran.err.decode()
+
+
+def test_the_languages_of_a_memory_are_those_of_the_command_or_the_model(folder: Path) -> None:
+    memory = "<tmx><header srclang='fr'/><tu><tuv xml:lang='{}'><seg>the cat drank milk</seg></tuv></tu></tmx>"
+    source, target = read_model(folder / "model.safetensors").source_lang, "x-other"
+    ran = run([*OPTIONS, "--format", "tmx"], folder, stdin=memory.format(source).encode())
+    assert ran.code == 0, ran.err
+    assert ran.out.count(b'creationtool="tfm"') == 1
+    refused(
+        [*OPTIONS, "--format", "tmx", memory.format(target)],
+        folder,
+        code=3,
+        says=[f"has texts in {target}, and none in {source}. Name the language to translate from, by --from"],
+    )
 
 
 @pytest.mark.parametrize(
