@@ -161,7 +161,7 @@ class LexicalConstraints:
             assert continuing_V is not None
             ends_BN = torch.zeros_like(self.state_BN, dtype=torch.bool)
             for term_BN, is_found_BN in self.automata.terms_ending(self.state_BN):
-                ends_BN |= self.whole_BJ.gather(1, term_BN).bool() & is_found_BN
+                ends_BN |= (self.whole_BJ.gather(1, term_BN) > 0) & is_found_BN
             n_more = log_p_RV.size(1) - len(continuing_V)  # rows of the output layer that stand for no token
             log_p_RV.masked_fill_(ends_BN.flatten()[:, None] & F.pad(continuing_V, (0, n_more)), -math.inf)
 

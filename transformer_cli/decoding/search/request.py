@@ -87,7 +87,6 @@ class SearchRequest(Generic[CacheT]):
     config: DecodeConfig
     seeds: Sequence[Sequence[int]] = ()  # for each sentence the numbers that its random choices are made from
     constraints: Sequence[Constraints] = ()  # one for each sentence, or none at all
-    continuing_V: Tensor | None = None  # which tokens make the word before them longer; for terms that are `whole`
     source_lengths_B: Tensor | None = None  # tokens, EOS counted; for a coverage penalty
     to_text: Callable[[Sequence[int]], str] | None = None  # for searches that compare texts
     device: torch.device | None = None  # of the logits; None: that of `max_lengths_B`
@@ -98,6 +97,7 @@ class SearchRequest(Generic[CacheT]):
     recorder: TraceRecorder | None = None  # records the search; the host then synchronises after every step
     # Which sentences no one waits for any more: they leave the batch, with what was found. Read at every sync.
     cancelled: Callable[[], Sequence[bool]] | None = None
+    continuing_V: Tensor | None = None  # which tokens make the word before them longer; for terms that are `whole`
 
     def __post_init__(self) -> None:
         n_sentences = len(self.max_lengths_B)
