@@ -98,7 +98,7 @@ class Served:
         return int(pages) * 4096
 
 
-def until(condition: Callable[[], bool], *, timeout: float = 10.0) -> None:
+def until(condition: Callable[[], bool], *, timeout: float = 60.0) -> None:
     """Wait for what must come to be on any machine."""
     end = time.monotonic() + timeout
     while not condition():
