@@ -133,7 +133,8 @@ class Documents:
         self.downloads.take(one.download)
 
     def _work(self, one: UploadedDocument) -> None:
-        if (upload := one.upload) is None:
+        if (upload := one.upload) is None:  # it was cancelled
+            one.becomes(DocumentState.error)
             return
         one.becomes(DocumentState.translating)
         try:
