@@ -16,6 +16,8 @@ from gpu_blocks.record import FINISHED, read_record, write_record
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured, machine
 from transformer_cli.config.compose import load_config
+from transformer_cli.config.train import Device
+from transformer_cli.models.device import choose_device
 
 # An update of 25,000 tokens on average is sometimes a little larger, and must still be one batch.
 FULL = (
@@ -44,7 +46,7 @@ class Block:
     ) -> None:
         self.file, self.multi30k, self.text = file, multi30k, text
         self.until = time.monotonic() + seconds
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = choose_device(Device.cuda if torch.cuda.is_available() else Device.cpu)  # as the commands do
         self.is_toy = is_toy
         self.record = read_record(file) or {"measurements": []}
         self.record["machine"] = described(self.device)

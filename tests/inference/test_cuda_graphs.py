@@ -303,6 +303,7 @@ def test_a_gpu_replays_what_it_would_do_anew(search: dict[str, Any]) -> None:
 
 @pytest.mark.gpu
 @NEEDS_GPU
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.parametrize("search", [GREEDY, BEAM], ids=["greedy", "beam"])
 def test_a_gpu_replays_whole_steps_without_waiting(search: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(toy_tokenizer(), config=PLAIN, dtype=torch.float64).to(GPU)

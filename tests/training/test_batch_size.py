@@ -218,6 +218,7 @@ def test_a_model_that_does_not_fit_is_told_in_one_line(monkeypatch: pytest.Monke
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # torch, of itself
 def test_a_gpu_is_filled_and_nothing_is_cut() -> None:
     device = torch.device("cuda")
     settings = config(max_tokens_per_microbatch="auto", tokens_per_update=200)
