@@ -138,6 +138,7 @@ def test_each_version_takes_our_call_of_variable_length_attention(
     version: Any, causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(packed_attention, "HAS_TRITON", False)
     monkeypatch.setattr(
         packed_attention,
         "varlen_attn",

@@ -15,8 +15,11 @@ from torch.nn.attention.varlen import varlen_attn
 
 from transformer_cli.models.attention_kernels import attention_weights, fused_attention, is_restricted, widened
 from transformer_cli.models.layouts import LengthGroups, PackedLayout, concatenate_groups, split_groups
+from transformer_cli.models.triton_support import triton_runs
 
-CAUSAL: dict[str, Any] = {"window_size": (-1, 0)}  # unlimited to the left, nothing to the right
+HAS_TRITON = triton_runs()
+if HAS_TRITON:
+    from transformer_cli.models.short_attention import LONGEST_SENTENCE, attend_short
 
 
 def attend_varlen(
@@ -38,9 +41,13 @@ def attend_varlen(
     if q_THE.is_cpu:
         y_THE: Tensor = varlen_attention_on_cpu(q_THE, k_SHE, v_SHE, *offsets, causal, window)
         return y_THE
-    options = CAUSAL if causal else {}
-    if window is not None:
-        options = {"window_size": (window - 1, 0) if causal else (window // 2, window // 2)}
+    left, right = (-1 if window is None else window - 1, 0) if causal else (-1, -1)
+    if window is not None and not causal:
+        left = right = window // 2
+    longest = max(queries.max_length, keys.max_length)
+    if HAS_TRITON and longest <= LONGEST_SENTENCE:
+        return attend_short(q_THE, k_SHE, v_SHE, *offsets, longest=longest, left=left, right=right)
+    options: dict[str, Any] = {} if (left, right) == (-1, -1) else {"window_size": (left, right)}
     return cast(Tensor, varlen_attn(q_THE, k_SHE, v_SHE, *offsets, queries.max_length, keys.max_length, **options))
 
 
