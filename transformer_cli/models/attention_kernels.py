@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from transformer_cli.models.triton_support import triton_runs
+
 
 def is_restricted(length: int, window: int | None, *, causal: bool) -> bool:
     """Whether a window keeps any position of a sentence from another that it would attend to without it."""
@@ -88,6 +90,11 @@ def attention_weights(
 
 def decode_attention(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: Tensor | None) -> Tensor:
     """One step of attention over a cache, for the N queries of each group, [G, N, H, E]. The mask is additive."""
+    if q_GNHE.is_cuda and triton_runs():
+        from transformer_cli.models import cached_attention
+
+        if cached_attention.serves(q_GNHE, k_GHME, v_GHME):
+            return cached_attention.cached_attention(q_GNHE, k_GHME, v_GHME, mask_GHNM)
     if not q_GNHE.is_cpu:
         y_GHNE = F.scaled_dot_product_attention(q_GNHE.transpose(1, 2), k_GHME, v_GHME, mask_GHNM)
         return y_GHNE.transpose(1, 2)
