@@ -27,7 +27,7 @@ from transformer_cli.models.transformer import ModelOptions
 from transformer_cli.training import compiled as fused
 from transformer_cli.training import forward
 from transformer_cli.training import trainer as training
-from transformer_cli.training.compiled import CompiledLoss, can_compile
+from transformer_cli.training.compiled import CompiledLoss, chosen_ways
 from transformer_cli.training.progress import MetricAccumulator
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
@@ -424,7 +424,7 @@ def test_what_does_not_go_together_is_refused(compile: Compile, changes: dict[st
 def test_a_model_in_parts_is_not_compiled() -> None:
     settings = config(compile=Compile.default, sharding=Sharding.full)
     with pytest.raises(EnvironmentFault, match=r"does not go with train\.sharding=full"):
-        can_compile(settings, CPU, torch.float32, is_sharded=True)
+        chosen_ways(settings, CPU, torch.float32, is_sharded=True)
 
 
 def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
@@ -450,9 +450,10 @@ def test_what_auto_does_not_compile_is_said(
     monkeypatch.setattr(Gpu, "of", lambda device: Gpu((9, 0), has_flash=True, has_varlen=True))
     settings = config(**{"max_steps": 5000, "model": replace(MODEL, d_model=64), **changes})
     dtype = torch.float32 if "precision" in changes else torch.bfloat16
-    assert can_compile(settings, torch.device("cuda"), dtype) is (reason is None)
+    assert chosen_ways(settings, torch.device("cuda"), dtype).compiles is (reason is None)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ([f"train.compile=auto: nothing is compiled ({reason})"] if reason else [])
+    instead = "updates are CUDA graphs of what is not compiled" if "max_steps" in changes else "nothing is compiled"
+    assert said == ([f"train.compile=auto: {instead} ({reason})"] if reason else [])
 
 
 def test_one_graph_of_checkpointed_layers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -461,7 +462,7 @@ def test_one_graph_of_checkpointed_layers_is_refused(monkeypatch: pytest.MonkeyP
     settings = config(compile=Compile.graphs, activation_checkpointing=True)
     says = r"^train\.compile=graphs: does not go with train\.activation_checkpointing=true\. Set train\.compile=none"
     with pytest.raises(EnvironmentFault, match=says):
-        can_compile(settings, torch.device("cuda"), torch.bfloat16)
+        chosen_ways(settings, torch.device("cuda"), torch.bfloat16)
 
 
 def test_a_gpu_gets_large_products_unless_gradients_are_reduced_meanwhile() -> None:

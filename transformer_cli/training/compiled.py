@@ -2,7 +2,7 @@
 
 All layers of a stack share the kernels that are compiled for one of them, so that seconds pass instead of minutes; and
 the gradients of a layer are complete, and can be reduced over the ranks, while those of others are still computed.
-With `train.compile=graphs` the whole model is compiled at once: a captured graph should hold as much as it can.
+`captured` makes CUDA graphs of these passes.
 
 Shapes: S source and T target tokens of a buffer, D width, V vocabulary.
 """
@@ -10,6 +10,7 @@ Shapes: S source and T target tokens of a buffer, D width, V vocabulary.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,18 +42,35 @@ class BackwardCompileError(EnvironmentFault):
     """The compiler has failed when gradients of this batch were already added: its share has to be computed again."""
 
 
-def can_compile(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool = False) -> bool:
-    """Whether it is supported; the reason is logged where it is not.
+class Ways(NamedTuple):
+    """Ways to spend less time on a forward and backward pass."""
 
-    Raises EnvironmentFault where train.compile asks for it and it is not.
+    compiles: bool  # its layers
+    captures: bool  # all of it as a CUDA graph
+
+
+def chosen_ways(
+    config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool = False, n_ranks: int = 1
+) -> Ways:
+    """The ways that train.compile asks for, as far as they are supported; with auto the reason against is logged.
+
+    Raises EnvironmentFault where it asks for something by its name and that is not supported.
     """
     wanted = config.train.compile
-    reason = _reason_against(config, device, dtype, is_sharded=is_sharded)
+    against = _reason_against(config, device, dtype, is_sharded=is_sharded)
+    against_graphs = against or _reason_against_graphs(config, device, n_ranks=n_ranks)
+    reason = against_graphs if wanted is Compile.graphs else against
     if reason is not None and wanted in (Compile.default, Compile.graphs):
         raise EnvironmentFault(f"train.compile={wanted.name}: does not go with {reason}. Set train.compile=none")
+    captures = wanted in (Compile.auto, Compile.graphs) and against_graphs is None
+    n_updates = config.train.max_steps
+    is_short = n_updates != AUTO and n_updates < FEWEST_UPDATES  # auto where no plan is made: a benchmark
+    if wanted is Compile.auto and is_short and reason is None:
+        reason = f"a run of {n_updates:,} updates, fewer than {FEWEST_UPDATES:,}"
     if reason is not None:
-        LOGGER.info("train.compile=%s: nothing is compiled (%s)", wanted.name, reason)
-    return reason is None
+        instead = "updates are CUDA graphs of what is not compiled" if captures else "nothing is compiled"
+        LOGGER.info("train.compile=%s: %s (%s)", wanted.name, instead, reason)
+    return Ways(compiles=reason is None, captures=captures)
 
 
 def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool) -> str | None:
@@ -67,20 +85,21 @@ def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtyp
             return f"train.{side}_word_dropout={share:g}"
     if config.data.trained.has_labels or config.model.name not in our_kinds():
         return f"model.name={config.model.name}"
-    if config.train.compile is Compile.graphs and device.type != "cuda":
-        return "a CPU" if device.type == "cpu" else f"device={device.type}"
     if device.type not in ("cpu", "cuda"):
         return f"device={device.type}"
-    if config.train.compile is Compile.graphs and config.model.layer_drop:
-        return f"model.layer_drop={config.model.layer_drop:g}"  # a graph computes the same layers in every update
-    if config.train.compile is Compile.graphs and config.train.activation_checkpointing:
-        # The graph would draw the dropout of checkpointed layers from seeds of its own, the same in every update.
-        return "train.activation_checkpointing=true"
-    n_updates = config.train.max_steps
-    is_short = n_updates != AUTO and n_updates < FEWEST_UPDATES  # auto where no plan is made: a benchmark
-    if config.train.compile is Compile.auto and is_short:
-        return f"a run of {n_updates:,} updates, fewer than {FEWEST_UPDATES:,}"
     return no_varlen_reason(config.model, dtype, Gpu.of(device) if device.type == "cuda" else None)
+
+
+def _reason_against_graphs(config: TrainConfig, device: torch.device, *, n_ranks: int) -> str | None:
+    if device.type != "cuda":
+        return "a CPU" if device.type == "cpu" else f"device={device.type}"
+    if n_ranks > 1:
+        return f"{n_ranks} ranks"  # whose gradients are reduced while the backward pass computes the rest of them
+    if config.model.layer_drop:
+        return f"model.layer_drop={config.model.layer_drop:g}"  # a graph computes the same layers in every update
+    if config.train.activation_checkpointing:
+        return "train.activation_checkpointing=true"  # which repeats dropout from a state that a graph cannot read
+    return None
 
 
 def in_tiles(longest: int) -> int:
@@ -92,11 +111,15 @@ class CompiledLoss:
     """The loss of a batch and its plain NLL, summed over the target tokens.
 
     After `expect`, batches are padded to a few constant sizes, which are compiled for. A batch that fits none is
-    computed without padding and without the compiler, which gives up after so many sizes.
+    computed without padding and without the compiler, which gives up after so many sizes. Not `compiles`: padded, but
+    not compiled.
     """
 
-    def __init__(self, model: TokenModel, compile: Compile, device: torch.device, *, smoothing: float) -> None:
+    def __init__(
+        self, model: TokenModel, compile: Compile, device: torch.device, *, smoothing: float, compiles: bool = True
+    ) -> None:
         self.model, self.compile, self.device, self.smoothing = model, compile, device, smoothing
+        self.compiles = compiles
         self.sizes: list[Sizes] = []  # that are compiled for
         self._call: Callable[..., object]
         self._compiled: Loss
@@ -113,17 +136,20 @@ class CompiledLoss:
         self.sizes = sizes
         if not sizes:
             return
+        if not self.compiles:
+            self._compiled = self._loss_as_written
+            return
         # Each run has but a few; those of a sweep are many, and all compile the same `call_part`.
         torch._dynamo.config.recompile_limit = MOST_GRAPHS
         torch._dynamo.config.accumulated_recompile_limit = MOST_GRAPHS
         torch.compiler.assume_constant_result(sinusoid_table)  # type: ignore[no-untyped-call]
-        if self.compile is Compile.graphs:
-            whole = partial(_loss_of, self.model, smoothing=self.smoothing)
-            self._compiled = torch.compile(whole, dynamic=False, mode="reduce-overhead")
-        else:
-            self._call = torch.compile(call_part, dynamic=False)
-            of_states = torch.compile(_loss_of_states, dynamic=False)
-            self._compiled = partial(self._loss_by_layer, of_states)
+        self._call = torch.compile(call_part, dynamic=False)
+        self._compiled = partial(self._loss_by_layer, torch.compile(_loss_of_states, dynamic=False))
+
+    def _loss_as_written(self, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
+        given = Inputs.of_memory(memory, sizes)
+        logits_TV = self.model.output_embedding.training_logits(self.model.states(given))
+        return smoothed_nll(logits_TV, given.target_out_T, smoothing=self.smoothing, has_padding=True)
 
     def _loss_by_layer(self, of_states: Loss, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
         given = Inputs.of_memory(memory, sizes)
@@ -144,17 +170,11 @@ class CompiledLoss:
         if sizes not in self.sizes:
             logits_TV, targets_T = predict_batch(self.model, batch, self.device, PackedKernel.varlen)
             return smoothed_nll(logits_TV, targets_T, smoothing=self.smoothing)
-        memory = to_device(batch.memory, self.device)
-        if self.compile is Compile.graphs:
-            self._begin_replay()
-        return self._compiled(memory, sizes)
+        return self.of_memory(to_device(batch.memory, self.device), sizes)
 
-    def _begin_replay(self) -> None:
-        """Release the outputs of the last replay: gradients accumulate in memory of their own."""
-        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-        for parameter in self.model.parameters():
-            if parameter.requires_grad and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+    def of_memory(self, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
+        """The loss of a batch on the device, one of `sizes`; to be called within autocast."""
+        return self._compiled(memory, sizes)
 
     def n_padded_tokens(self, batch: Batch) -> int:
         """Tokens of both sides with padding, as computed for `batch`."""
@@ -194,11 +214,6 @@ def parts_called_by(call: Callable[..., object], model: Model) -> Iterator[None]
     finally:
         for stack in model.stacks:
             stack.call = call_part
-
-
-def _loss_of(model: TokenModel, memory: Tensor, sizes: Sizes, *, smoothing: float) -> tuple[Tensor, Tensor]:
-    given = Inputs.of_memory(memory, sizes)
-    return _loss_of_states(model.output_embedding, model.states(given), given.target_out_T, smoothing=smoothing)
 
 
 def _loss_of_states(

@@ -24,10 +24,11 @@ class GradientReducer:
 
     Call `clear`, any number of backward passes, the last of them in `overlapped`, then `start_remaining` and `finish`.
     All ranks start the buckets in the same order, that in which a backward pass mostly completes them, whatever each of
-    them computes. One rank alone keeps the gradients as autograd leaves them.
+    them computes. One rank alone leaves the gradients as autograd makes them; `in_place` it adds them up in memory that
+    stays the same, as the replay of a CUDA graph needs it.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], ranks: Ranks) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter], ranks: Ranks, *, in_place: bool = False) -> None:
         self._ranks, self._parameters = ranks, list(parameters)
         self._views: dict[nn.Parameter, Tensor] = {}
         self._buckets: list[Tensor] = []
@@ -43,6 +44,10 @@ class GradientReducer:
             bucket.append(parameter)
         if bucket:
             self._add_bucket(bucket)
+        self._kept: list[Tensor] = []
+        if in_place and not self._buckets:  # without hooks
+            self._kept = [torch.zeros_like(one) for one in self._parameters]
+            self._views = dict(zip(self._parameters, self._kept, strict=True))
         self._sizes = list(self._missing)
         self._overlaps = bool(self._buckets) and self._buckets[0].device.type in OVERLAPPING
 
@@ -69,6 +74,8 @@ class GradientReducer:
         assert not self._works, "the last sum has not been waited for"
         for bucket in self._buckets:
             bucket.zero_()
+        if self._kept:
+            torch._foreach_zero_(self._kept)
         for parameter in self._parameters:
             parameter.grad = self._views.get(parameter)
 

@@ -12,14 +12,17 @@ from torch import Tensor
 _ROWS = 128  # of the vocabulary's width: 4 MB of 8,000 types
 
 
-def smoothed_nll(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+def smoothed_nll(
+    logits_KV: Tensor, targets_K: Tensor, *, smoothing: float, has_padding: bool = False
+) -> tuple[Tensor, Tensor]:
     """The loss that is trained on and the plain negative log-likelihood, both in nats, summed over the K tokens.
 
     The target distribution has 1 - smoothing at the target and smoothing / V at each of the V tokens: also at the
-    target, as in torch's F.cross_entropy. The logits are used up: their memory becomes that of their gradient.
+    target, as in torch's F.cross_entropy. The logits are used up: their memory becomes that of their gradient. With
+    `has_padding` targets below 0 (IGNORE_INDEX) are ignored.
     """
     apply: Callable[..., tuple[Tensor, Tensor]] = _SmoothedNll.apply
-    return apply(logits_KV, targets_K, smoothing)
+    return apply(logits_KV, targets_K, smoothing, has_padding)
 
 
 def masked_smoothed_nll(logits_KV: Tensor, targets_K: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -46,7 +49,9 @@ class _SmoothedNll(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits_KV: Tensor, targets_K: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, logits_KV: Tensor, targets_K: Tensor, smoothing: float, has_padding: bool
+    ) -> tuple[Tensor, Tensor]:
         n_vocab = logits_KV.size(1)
         # float16 has too few small numbers for a gradient that is not yet scaled.
         grad_KV = logits_KV.float() if logits_KV.dtype is torch.float16 else logits_KV
@@ -55,11 +60,17 @@ class _SmoothedNll(torch.autograd.Function):
         for z_RV, targets_R in zip(torch.split(grad_KV, rows), torch.split(targets_K, rows), strict=True):
             targets_R1 = targets_R.unsqueeze(1)
             log_p_RV = z_RV.log_softmax(dim=1, dtype=nll.dtype)
+            is_padding_R1 = targets_R1 < 0
+            if has_padding:  # as if its target were certain
+                targets_R1 = targets_R1.clamp(min=0)
+                log_p_RV.masked_fill_(is_padding_R1, 0.0)
             nll -= log_p_RV.gather(1, targets_R1).sum()
             uniform -= log_p_RV.sum() / n_vocab
             # Softmax minus the target distribution.
             p_RV = log_p_RV.exp_().sub_(smoothing / n_vocab)
             p_RV.scatter_add_(1, targets_R1, torch.full_like(targets_R1, smoothing - 1, dtype=p_RV.dtype))
+            if has_padding:
+                p_RV.masked_fill_(is_padding_R1, 0.0)
             z_RV.copy_(p_RV)
         ctx.dtype = logits_KV.dtype
         ctx.save_for_backward(grad_KV)
@@ -67,7 +78,12 @@ class _SmoothedNll(torch.autograd.Function):
         return (1 - smoothing) * nll + smoothing * uniform, nll
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
         (grad_KV,) = ctx.saved_tensors
         grad_KV.mul_(grads[0])
-        return grad_KV.to(ctx.dtype), None, None  # torch refuses a second backward through a tensor that has changed
+        return (
+            grad_KV.to(ctx.dtype),
+            None,
+            None,
+            None,
+        )  # torch refuses a second backward through a tensor that has changed

@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 
 from transformer_cli.config.train import Compile, TrainConfig
 from transformer_cli.data.batching import Batch
-from transformer_cli.data.fixed_size import Sizes
+from transformer_cli.data.fixed_size import FixedSizeBatch, Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -32,6 +32,7 @@ from transformer_cli.models.build import build_model
 from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Model, ModelOptions, TokenModel
+from transformer_cli.training.captured import CapturedPasses
 from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.ema import EMA_PREFIX as EMA
 from transformer_cli.training.ema import Ema
@@ -66,7 +67,7 @@ from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.word_dropout import WordDropout
 
 if TYPE_CHECKING:
-    from transformer_cli.training.compiled import CompiledLoss
+    from transformer_cli.training.compiled import CompiledLoss, Ways
 
 
 VOCAB_MULTIPLE = 64  # the fast products of 16 bits want rows of 128 bytes
@@ -118,11 +119,13 @@ class Trainer:
         self.dtype = choose_dtype(config.train.precision, device)
         set_float32_products(config.train.precision, device)
         self.kernel = choose_kernel(config.model, device, self.dtype)
-        can_compile = False
+        ways: Ways | None = None
         if may_compile(config, device):
             from transformer_cli.training import compiled  # imports torch's compiler
 
-            can_compile = compiled.can_compile(config, device, self.dtype, is_sharded=self.is_sharded)
+            ways = compiled.chosen_ways(
+                config, device, self.dtype, is_sharded=self.is_sharded, n_ranks=self.ranks.world_size
+            )
         torch.manual_seed(stable_seed(config.seed))
         model = build_model(
             config.model,
@@ -155,10 +158,16 @@ class Trainer:
         self.word_dropout = WordDropout(config.train, tokenizers, device)
         self.two_passes = TwoPasses(config.train, self.word_dropout) if is_twice else None
         self.compiled: CompiledLoss | None = None
-        if can_compile:
+        if ways is not None and any(ways):
             assert isinstance(self.model, TokenModel)
-            smoothing = config.train.label_smoothing
-            self.compiled = compiled.CompiledLoss(self.model, config.train.compile, device, smoothing=smoothing)
+            self.compiled = compiled.CompiledLoss(
+                self.model,
+                config.train.compile,
+                device,
+                smoothing=config.train.label_smoothing,
+                compiles=ways.compiles,
+            )
+        self.captured = CapturedPasses(self._pass, device) if ways is not None and ways.captures else None
 
     def expect(self, batches: Iterable[Batch], *, longest: int) -> None:
         """Choose the sizes that are compiled for: batches like these, of sentences of at most `longest` tokens.
@@ -185,7 +194,7 @@ class Trainer:
 
     @cached_property
     def gradients(self) -> GradientReducer:
-        return GradientReducer(self._parameters(), self.ranks)
+        return GradientReducer(self._parameters(), self.ranks, in_place=self.captured is not None)
 
     def _placed(self, model: Model) -> Model:
         self.whole_model = model.to(self.device)
@@ -284,11 +293,17 @@ class Trainer:
         With guided alignment also its cross entropy, which is no part of the loss here: its mean is that of the
         `n_linked` target tokens of the update that have a link.
         """
+        is_replay = self.captured is not None and self.captured.has(batch, self.compiled_sizes)
         torch.manual_seed(seed)
+        if is_replay:
+            assert self.captured is not None
+            assert isinstance(batch, FixedSizeBatch)
+            return self.captured(batch, n_tokens)
         loss: Tensor | None = None
         try:
             loss, nll, *alignment = self._loss(batch)
-            total = loss / n_tokens
+            # A graph reads its divisor from the device, and must give the same bits.
+            total = loss / (n_tokens if self.captured is None else torch.full_like(loss, n_tokens))
             if alignment:
                 total = total + self.guided_alignment * alignment[0] / max(1, n_linked)
             self.scaler.scale(total).backward()  # type: ignore[no-untyped-call]
@@ -304,6 +319,14 @@ class Trainer:
                     "the compiler fails in a backward pass. Set train.compile=none, and repeat the command"
                 ) from error
         return self.forward_backward(batch, seed=seed, n_tokens=n_tokens, n_linked=n_linked)
+
+    def _pass(self, memory: Tensor, sizes: Sizes, n_tokens: Tensor) -> Tensor:
+        """`forward_backward` of a batch on the device, of constant size, as it is captured."""
+        assert self.compiled is not None
+        with self.autocast():
+            loss, nll = self.compiled.of_memory(memory, sizes)
+        self.scaler.scale(loss / n_tokens).backward()  # type: ignore[no-untyped-call]
+        return torch.stack((loss.detach(), nll))
 
     def has_lost_compiler(self, error: EnvironmentFault) -> bool:
         """Whether the share can be computed again without the compiler."""

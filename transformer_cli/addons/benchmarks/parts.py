@@ -69,12 +69,12 @@ def trained_loss(
 
 
 def supports_compile(config: BenchConfig, device: torch.device) -> bool:
-    """Whether training compiles here, with all sentences in one call of attention. Raises what `can_compile` raises."""
+    """Whether training compiles here, with all sentences in one call of attention. Raises what `chosen_ways` raises."""
     if not may_compile(config, device):
         return False
-    from transformer_cli.training.compiled import can_compile  # imports torch's compiler
+    from transformer_cli.training.compiled import chosen_ways  # imports torch's compiler
 
-    return can_compile(config, device, choose_dtype(config.train.precision, device))
+    return chosen_ways(config, device, choose_dtype(config.train.precision, device)).compiles
 
 
 def baseline_losses(
