@@ -200,7 +200,8 @@ def test_muon_takes_matrices_that_share_a_tensor_one_by_one(swiglu: bool) -> Non
             set_lr(optimizer, 0.1 / (n + 1))
             optimizer.step()
     for name, weight in joint.named_parameters():
-        assert torch.equal(weight, torch.cat(apart[name])), name
+        # A batch of matrices is rounded elsewhere than one of them, to bf16; all parts at once would be 0.02 off.
+        torch.testing.assert_close(weight, torch.cat(apart[name]), rtol=0, atol=2e-3, msg=name)
 
 
 def classifier() -> Classifier:
