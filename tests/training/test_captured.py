@@ -1,6 +1,7 @@
 """Passes replayed as CUDA graphs are the passes without them: on a CPU, where a replay is the same work done anew."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from transformer_cli.models.kernel_choice import Gpu
 from transformer_cli.training import captured, compiled
 from transformer_cli.training.captured import Captured, CapturedPasses
 from transformer_cli.training.compiled import chosen_ways
+from transformer_cli.training.consistency import rdrop_loss
 from transformer_cli.training.loss import smoothed_nll
 from transformer_cli.training.trainer import Trainer
 
@@ -46,8 +48,10 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[SameWork]:
     return found
 
 
-def trained(compile: Compile, *, n_updates: int = 8, dropout: float = 0.1) -> tuple[Trainer, list[float]]:
-    settings = config(model=replace(MODEL, dropout=dropout), compile=compile)
+def trained(
+    compile: Compile, *, n_updates: int = 8, dropout: float = 0.1, rdrop: float = 0.0
+) -> tuple[Trainer, list[float]]:
+    settings = config(model=replace(MODEL, dropout=dropout), compile=compile, rdrop=rdrop)
     one, losses = Trainer(settings, tokenizers(), CPU), []
     one.expect(batches(), longest=LONGEST)
     for step in range(1, n_updates + 1):
@@ -86,34 +90,50 @@ def test_a_graph_that_cannot_be_made_is_done_without(
 
 
 @OF_TORCH
+@pytest.mark.parametrize("rdrop", [0.0, 3.0])
 def test_what_is_not_compiled_is_replayed_with_the_same_numbers(
-    graphs: list[SameWork], monkeypatch: pytest.MonkeyPatch
+    rdrop: float, graphs: list[SameWork], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A short run: padded batches through layers as they are written, and the loss that knows of padding."""
     monkeypatch.setattr(compiled, "chosen_ways", lambda *args, **kwargs: compiled.Ways(compiles=False, captures=True))
-    _, losses = trained(Compile.graphs, dropout=0.0)
+    _, losses = trained(Compile.graphs, dropout=0.0, rdrop=rdrop)
     assert graphs
-    _, expected = trained(Compile.none, dropout=0.0)
+    _, expected = trained(Compile.none, dropout=0.0, rdrop=rdrop)
     assert losses == pytest.approx(expected, rel=1e-5)
 
 
-def test_padding_adds_nothing_to_the_loss_or_its_gradient() -> None:
-    torch.manual_seed(0)
-    logits_KV, targets_K = torch.randn(7, 11, dtype=torch.float64), torch.tensor([3, -1, 0, 10, -1, 2, 5])
-    is_real_K = targets_K >= 0
+@OF_TORCH
+def test_a_batch_that_fits_no_size_passes_twice_as_well(
+    graphs: list[SameWork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "chosen_ways", lambda *args, **kwargs: compiled.Ways(compiles=False, captures=True))
+    monkeypatch.setattr(compiled.CompiledLoss, "expect", lambda *args, **kwargs: None)
+    _, losses = trained(Compile.graphs, dropout=0.0, rdrop=3.0)
+    assert not graphs
+    _, expected = trained(Compile.none, dropout=0.0, rdrop=3.0)
+    assert losses == pytest.approx(expected, rel=1e-5)
 
-    def of(logits_KV: Tensor, targets_K: Tensor, **options: Any) -> tuple[float, float, Tensor]:
-        leaf = logits_KV.clone().requires_grad_()
-        loss, nll = smoothed_nll(leaf * 1, targets_K, smoothing=0.1, **options)
+
+@pytest.mark.parametrize("n_passes", [1, 2])
+def test_padding_adds_nothing_to_the_loss_or_its_gradient(n_passes: int) -> None:
+    torch.manual_seed(0)
+    logits_PKV = torch.randn(n_passes, 7, 11, dtype=torch.float64)
+    targets_K = torch.tensor([3, -1, 0, 10, -1, 2, 5])
+    is_real_K = targets_K >= 0
+    loss_of = partial(rdrop_loss, alpha=3.0) if n_passes == 2 else smoothed_nll
+
+    def of(logits_PKV: Tensor, targets_K: Tensor, **options: Any) -> tuple[float, float, Tensor]:
+        leaf = logits_PKV.clone().requires_grad_()
+        loss, nll = loss_of(leaf.flatten(0, 1) * 1, targets_K, smoothing=0.1, **options)
         loss.backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
         return loss.item(), nll.item(), leaf.grad
 
-    loss, nll, grad_KV = of(logits_KV, targets_K, has_padding=True)
-    wanted_loss, wanted_nll, wanted_KV = of(logits_KV[is_real_K], targets_K[is_real_K])
+    loss, nll, grad_PKV = of(logits_PKV, targets_K, has_padding=True)
+    wanted_loss, wanted_nll, wanted_PKV = of(logits_PKV[:, is_real_K], targets_K[is_real_K])
     assert (loss, nll) == pytest.approx((wanted_loss, wanted_nll))
-    torch.testing.assert_close(grad_KV[is_real_K], wanted_KV)
-    assert not grad_KV[~is_real_K].any()
+    torch.testing.assert_close(grad_PKV[:, is_real_K], wanted_PKV)
+    assert not grad_PKV[:, ~is_real_K].any()
 
 
 @pytest.mark.parametrize(
@@ -125,6 +145,8 @@ def test_padding_adds_nothing_to_the_loss_or_its_gradient() -> None:
         ({"activation_checkpointing": True}, 1, True, False),
         ({"model": replace(MODEL, d_model=64, layer_drop=0.1)}, 1, True, False),
         ({"precision": Precision.fp32}, 1, False, False),
+        ({"rdrop": 3.0}, 1, False, True),
+        ({"simcut": 3.0}, 1, False, False),
     ],
 )
 def test_auto_captures_what_a_graph_can_hold(

@@ -25,10 +25,11 @@ from transformer_cli.errors import EnvironmentFault, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.embeddings import LearnedPositions, TokenEmbedding, sinusoid_table
 from transformer_cli.models.inputs import Inputs
-from transformer_cli.models.kernel_choice import Gpu, PackedKernel, no_varlen_reason
+from transformer_cli.models.kernel_choice import Gpu, no_varlen_reason
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Model, TokenModel, call_part
-from transformer_cli.training.forward import pinned, predict_batch
+from transformer_cli.training.consistency import rdrop_loss
+from transformer_cli.training.forward import pinned
 from transformer_cli.training.loss import masked_smoothed_nll, smoothed_nll
 
 TILE = 128  # queries, or keys, that attention takes at once
@@ -57,9 +58,10 @@ def chosen_ways(
     Raises EnvironmentFault where it asks for something by its name and that is not supported.
     """
     wanted = config.train.compile
-    against = _reason_against(config, device, dtype, is_sharded=is_sharded)
-    against_graphs = against or _reason_against_graphs(config, device, n_ranks=n_ranks)
-    reason = against_graphs if wanted is Compile.graphs else against
+    against_both = _reason_against(config, device, dtype, is_sharded=is_sharded)
+    against_graphs = against_both or _reason_against_graphs(config, device, n_ranks=n_ranks)
+    against = against_both or ("train.rdrop" if config.train.rdrop else None)
+    reason = against or against_graphs if wanted is Compile.graphs else against
     if reason is not None and wanted in (Compile.default, Compile.graphs):
         raise EnvironmentFault(f"train.compile={wanted.name}: does not go with {reason}. Set train.compile=none")
     captures = wanted in (Compile.auto, Compile.graphs) and against_graphs is None
@@ -76,8 +78,8 @@ def chosen_ways(
 def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtype, *, is_sharded: bool) -> str | None:
     if is_sharded:
         return "train.sharding=full"
-    if config.train.rdrop or config.train.simcut:
-        return "train.rdrop" if config.train.rdrop else "train.simcut"
+    if config.train.simcut:
+        return "train.simcut"
     if config.train.guided_alignment:
         return f"train.guided_alignment={config.train.guided_alignment:g}"
     for side in ("source", "target"):
@@ -116,10 +118,17 @@ class CompiledLoss:
     """
 
     def __init__(
-        self, model: TokenModel, compile: Compile, device: torch.device, *, smoothing: float, compiles: bool = True
+        self,
+        model: TokenModel,
+        compile: Compile,
+        device: torch.device,
+        *,
+        smoothing: float,
+        compiles: bool = True,
+        rdrop: float = 0.0,
     ) -> None:
         self.model, self.compile, self.device, self.smoothing = model, compile, device, smoothing
-        self.compiles = compiles
+        self.compiles, self.rdrop = compiles, rdrop
         self.sizes: list[Sizes] = []  # that are compiled for
         self._call: Callable[..., object]
         self._compiled: Loss
@@ -148,8 +157,11 @@ class CompiledLoss:
 
     def _loss_as_written(self, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
         given = Inputs.of_memory(memory, sizes)
-        logits_TV = self.model.output_embedding.training_logits(self.model.states(given))
-        return smoothed_nll(logits_TV, given.target_out_T, smoothing=self.smoothing, has_padding=True)
+        targets_T, smoothing = given.target_out_T, self.smoothing
+        if self.rdrop:
+            logits_2TV = self.model.logits(given.twice())
+            return rdrop_loss(logits_2TV, targets_T, smoothing=smoothing, alpha=self.rdrop, has_padding=True)
+        return smoothed_nll(self.model.logits(given), targets_T, smoothing=smoothing, has_padding=True)
 
     def _loss_by_layer(self, of_states: Loss, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:
         given = Inputs.of_memory(memory, sizes)
@@ -168,8 +180,7 @@ class CompiledLoss:
         if not isinstance(batch, FixedSizeBatch) or batch.sizes != sizes:  # made ready before compilation was disabled
             batch = self.ready(batch)
         if sizes not in self.sizes:
-            logits_TV, targets_T = predict_batch(self.model, batch, self.device, PackedKernel.varlen)
-            return smoothed_nll(logits_TV, targets_T, smoothing=self.smoothing)
+            return self._loss_as_written(to_device(batch.memory, self.device), sizes)
         return self.of_memory(to_device(batch.memory, self.device), sizes)
 
     def of_memory(self, memory: Tensor, sizes: Sizes) -> tuple[Tensor, Tensor]:

@@ -28,16 +28,19 @@ LEAST_PAIRS = 256  # of rows in a block: fewer make small products of the gradie
 PAIRED_ROWS = 32  # of each pass: the six blocks of these rows fit a cache of 4 MB with 6,000 types
 
 
-def rdrop_loss(logits_2KV: Tensor, targets_K: Tensor, *, smoothing: float, alpha: float) -> tuple[Tensor, Tensor]:
+def rdrop_loss(
+    logits_2KV: Tensor, targets_K: Tensor, *, smoothing: float, alpha: float, has_padding: bool = False
+) -> tuple[Tensor, Tensor]:
     """The loss of R-Drop and the plain negative log-likelihood, both in nats, summed over the K targets.
 
     With P and Q of the two passes: the mean of their label-smoothed cross entropies, plus alpha / 2 times the mean of
     KL(P ‖ Q) and KL(Q ‖ P). That is half of equation 4 of the paper, which adds the two cross entropies: so that the
     loss and the learning rate compare with those of plain training. The NLL is the mean of both passes.
 
-    The first K rows are of the first pass. They are used up: their memory becomes that of their gradient.
+    The first K rows are of the first pass. They are used up: their memory becomes that of their gradient. With
+    `has_padding` targets below 0 (IGNORE_INDEX) are ignored.
     """
-    return _apply(logits_2KV, targets_K, smoothing, alpha, True)
+    return _apply(logits_2KV, targets_K, smoothing, alpha, True, has_padding)
 
 
 def simcut_loss(logits_2KV: Tensor, targets_K: Tensor, *, smoothing: float, alpha: float) -> tuple[Tensor, Tensor]:
@@ -46,7 +49,7 @@ def simcut_loss(logits_2KV: Tensor, targets_K: Tensor, *, smoothing: float, alph
     The label-smoothed cross entropy of the first pass, P, plus alpha times KL(P ‖ Q), where Q is of the pass whose
     input was cut. The gradient passes through both.
     """
-    return _apply(logits_2KV, targets_K, smoothing, alpha, False)
+    return _apply(logits_2KV, targets_K, smoothing, alpha, False, False)
 
 
 def _apply(*args: Any) -> tuple[Tensor, Tensor]:
@@ -68,7 +71,13 @@ class _ConsistencyLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits_2KV: Tensor, targets_K: Tensor, smoothing: float, alpha: float, is_symmetric: bool
+        ctx: Any,
+        logits_2KV: Tensor,
+        targets_K: Tensor,
+        smoothing: float,
+        alpha: float,
+        is_symmetric: bool,
+        has_padding: bool,
     ) -> tuple[Tensor, Tensor]:
         n_vocab = logits_2KV.size(1)
         grad_2KV = logits_2KV.float() if logits_2KV.dtype is torch.float16 else logits_2KV
@@ -85,14 +94,26 @@ class _ConsistencyLoss(torch.autograd.Function):
         of_uniform = of_target * smoothing / n_vocab
         for y_RV, z_RV, targets_R in parts:
             targets_R1 = targets_R.unsqueeze(1)
+            if has_padding:  # with equal logits in both passes, and no part in the rest
+                is_padding_R1 = targets_R1 < 0
+                targets_R1 = targets_R1.clamp(min=0)
+                y_RV.masked_fill_(is_padding_R1, 0.0)
+                z_RV.masked_fill_(is_padding_R1, 0.0)
+                is_real_R = ~is_padding_R1.squeeze(1)
             off_R1 = torch.full_like(targets_R1, of_target * (smoothing - 1), dtype=wide)
             first_RV, second_RV = y_RV.to(wide), z_RV.to(wide)  # in float32 the logits themselves
             p_RV, q_RV = first_RV.softmax(dim=1), second_RV.softmax(dim=1)
             lse_R, other_lse_R = _log_sum_exp(first_RV, p_RV), _log_sum_exp(second_RV, q_RV)
             for x_RV, its_lse_R, its_share in ((first_RV, lse_R, share), (second_RV, other_lse_R, 1 - share)):
                 if its_share:
-                    nll += its_share * (its_lse_R - x_RV.gather(1, targets_R1).squeeze(1)).sum()
-                    uniform += its_share * (its_lse_R - x_RV.mean(dim=1)).sum()
+                    of_target_R, of_all_R = (
+                        its_lse_R - x_RV.gather(1, targets_R1).squeeze(1),
+                        its_lse_R - x_RV.mean(dim=1),
+                    )
+                    if has_padding:
+                        of_target_R, of_all_R = of_target_R * is_real_R, of_all_R * is_real_R
+                    nll += its_share * of_target_R.sum()
+                    uniform += its_share * of_all_R.sum()
             d_RV = first_RV.sub_(second_RV)
             mean_R1 = torch.linalg.vecdot(p_RV, d_RV).unsqueeze(1)
             if is_symmetric:
@@ -108,6 +129,9 @@ class _ConsistencyLoss(torch.autograd.Function):
                 d_RV.sub_(mean_R1 - of_target).mul_(p_RV).sub_(of_uniform)
                 torch.sub(q_RV, p_RV, out=second_RV)
             d_RV.scatter_add_(1, targets_R1, off_R1)
+            if has_padding:
+                d_RV.masked_fill_(is_padding_R1, 0.0)
+                second_RV.masked_fill_(is_padding_R1, 0.0)
             y_RV.copy_(d_RV.mul_(factor))  # in float32 these are the same memory
             z_RV.copy_(second_RV.mul_(factor))
         ctx.dtype = logits_2KV.dtype
@@ -116,11 +140,11 @@ class _ConsistencyLoss(torch.autograd.Function):
         return (1 - smoothing) * nll + smoothing * uniform + weight * divergence, nll
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (grad_2KV,) = ctx.saved_tensors
         if not grads[0].is_cpu or grads[0] != 1:  # that of a block is 1, which saves a pass over its logits
             grad_2KV.mul_(grads[0])
-        return grad_2KV.to(ctx.dtype), None, None, None, None
+        return grad_2KV.to(ctx.dtype), None, None, None, None, None
 
 
 def _log_sum_exp(x_RV: Tensor, p_RV: Tensor) -> Tensor:

@@ -166,6 +166,7 @@ class Trainer:
                 device,
                 smoothing=config.train.label_smoothing,
                 compiles=ways.compiles,
+                rdrop=config.train.rdrop,
             )
         self.captured = CapturedPasses(self._pass, device) if ways is not None and ways.captures else None
 
