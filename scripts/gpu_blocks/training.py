@@ -27,7 +27,7 @@ COLUMNS = (
     "kernels an update",
 )
 LEAN, MARIAN = "nn.Transformer lean", "Hugging Face Marian"
-N_WARM_UP = 2  # rounds; each of the few sizes is compiled when its first batch comes
+N_WARM_UP = 3  # rounds; each of the few sizes is compiled when its first batch comes, and captured soon after
 NEEDED_TO_COUNT_S = 30
 LATEST = 0.7  # of the time that is left, for the first updates of what compiles
 SMALL = 8192  # tokens of a small micro-batch
@@ -102,7 +102,7 @@ def settings(block: Block, model: str) -> list[Way]:
 
 
 def bf16(block: Block, model: str, *, mode: str | None = None) -> BenchConfig:
-    return block.config(model, "train.precision=bf16", "n_updates=4", mode=mode)
+    return block.config(model, "train.precision=bf16", "n_updates=8", mode=mode)
 
 
 def contest(block: Block, ways: list[Way], *, model: str) -> Measured:

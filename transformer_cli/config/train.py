@@ -114,10 +114,10 @@ class Sharding(Enum):
 
 
 class Compile(Enum):
-    auto = "auto"  # default on a GPU in a long run; none on a CPU, and with a message where compiling fails
+    auto = "auto"  # graphs on a GPU, of compiled layers in a long run; none on a CPU; with a message where it fails
     none = "none"
     default = "default"  # layer by layer
-    graphs = "graphs"  # the whole model, in CUDA graphs: for small updates
+    graphs = "graphs"  # the same, and forward and backward passes replayed as CUDA graphs
 
 
 class Device(Enum):
@@ -322,7 +322,7 @@ class TrainSettings:
     )
     compile: Compile = key(
         Compile.auto,
-        "torch.compile by layer (default), or of the whole model with CUDA graphs (graphs); auto: long runs on a GPU.",
+        "torch.compile by layer (default), replayed as CUDA graphs as well (graphs); auto: on a GPU what pays.",
         affects="speed",
     )
 
