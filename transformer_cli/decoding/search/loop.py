@@ -32,7 +32,7 @@ _Array = npt.NDArray[np.int64]
 class _Step:
     """The choices of one step."""
 
-    sentence_indices: list[int]
+    sentence_index_B: _Array
     ids_BN: Tensor
     beam_BN: Tensor | None
 
@@ -47,12 +47,9 @@ class FinishedSentences:
 
     @classmethod
     def concatenated(cls, parts: "Sequence[FinishedSentences]") -> "FinishedSentences":
-        columns = zip(*(part.state.tensors() for part in parts), strict=True)
-        return cls(
-            SearchState(*(torch.cat(column).cpu() for column in columns)),
-            np.concatenate([part.n_tokens_B for part in parts]),
-            torch.cat([part.live_score_BN for part in parts]).cpu(),
-        )
+        columns = zip(*((*part.state.tensors(), part.live_score_BN) for part in parts), strict=True)
+        *state, live_score_BN = (torch.cat(column).cpu() for column in columns)
+        return cls(SearchState(*state), np.concatenate([part.n_tokens_B for part in parts]), live_score_BN)
 
 
 def run_search(
@@ -76,33 +73,35 @@ def run_search(
     static: StaticSteps | None = None
     if can_capture and every > 1 and len(kept) == 1 and not processors.depends_on_history:
         static = request.cache if isinstance(request.cache, StaticSteps) else None
-    max_lengths, indices = request.max_lengths_B.tolist(), list(range(len(request.max_lengths_B)))
-    longest = max(max_lengths)
+    max_length_B, index_B = np.array(request.max_lengths_B.tolist()), np.arange(len(request.max_lengths_B))
+    longest = int(max_length_B.max())
     history: list[_Step] = []
     finished: list[FinishedSentences] = []
-    while indices:
+    while len(index_B):
         if static is not None:
             steps = on_static_buffers(steps, static, request, scoring)
         for _ in range(min(every, longest - steps.n_taken)):
             steps.take() if static is None else static.take_step(steps)
             steps.n_taken += 1
-            history.append(_Step(indices, *steps.choices(len(indices))))
-        done_at = read_done_at(steps)[: len(indices)]
+            history.append(_Step(index_B, *steps.choices(len(index_B))))
+        done_at = read_done_at(steps)[: len(index_B)]
         if request.cancelled is not None:
             cancelled = request.cancelled()
-            done_at = [n or steps.n_taken * cancelled[index] for n, index in zip(done_at, indices, strict=True)]
+            done_at = [
+                n or steps.n_taken * cancelled[index] for n, index in zip(done_at, index_B.tolist(), strict=True)
+            ]
         if not any(done_at):
             continue
         leaving, staying = compact([n > 0 for n in done_at])
-        longest = max((max_lengths[indices[b]] for b in staying), default=0)
+        longest = int(max_length_B[index_B[staying]].max(initial=0))
         if static is not None and staying and not static.fits_smaller(len(staying)):
             continue
         leave_B, stay_B = (torch.tensor(which, dtype=torch.long) for which in (leaving, staying))
         leave_B, stay_B = (to_device(x_B, request.state_device) for x_B in (leave_B, stay_B))
         n_tokens_B = np.array([done_at[b] for b in leaving])
         finished.append(FinishedSentences(steps.state.select(leave_B), n_tokens_B, steps.score_BN[leave_B]))
-        indices = [indices[b] for b in staying]
-        if indices:
+        index_B = index_B[staying]
+        if staying:
             steps, rows_R = steps.select(stay_B)
             request.cache.reorder(rows_R, stay_B)
     return rank(request, history, FinishedSentences.concatenated(finished))
@@ -149,26 +148,33 @@ def compact(done: Sequence[bool]) -> tuple[list[int], list[int]]:
 
 def rank(request: SearchRequest[Any], steps: Sequence[_Step], finished: FinishedSentences) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence: the finished ones, then the truncated ones, each kind by its score."""
-    sentence_index_B, n_best = finished.state.sentence_index_B.numpy(), request.config.n_best
-    found: list[list[Hypothesis]] = [[] for _ in sentence_index_B]
-    for hypotheses_B in hypotheses(StepHistory(steps), sentence_index_B, finished):
-        for index, of_one_kind in zip(sentence_index_B.tolist(), hypotheses_B, strict=True):
-            found[index] += sorted(of_one_kind, key=lambda hypothesis: -hypothesis.score)
-    near_ties = set(sentence_index_B[finished.state.is_near_tie_B.numpy()].tolist())
-    for index, ranked in enumerate(found):
+    state, n_best = finished.state, request.config.n_best
+    n_ranked: int | None = n_best + 1  # with the one behind the last, which may be a near tie of it
+    if request.config.diversity_groups > 1 or request.has_terms:
+        n_ranked = None  # equal ones count once, and terms change scores
+    found: dict[int, list[Hypothesis]] = {}
+    rows = zip(
+        state.sentence_index_B.tolist(),
+        state.is_near_tie_B.tolist(),
+        hypotheses(StepHistory(steps), finished, n_ranked),
+        strict=True,
+    )
+    for index, is_near_tie, ranked in rows:
         if request.config.diversity_groups > 1:
             ranked = _distinct(ranked)
         if request.has_terms:
             constraints = request.constraints[index]
             known = automaton(list(dict.fromkeys(constraints.terms)))
             ranked = [with_unsatisfied(hypothesis, constraints, known) for hypothesis in ranked]
-        is_near_tie = index in near_ties or any(
+        is_near_tie = is_near_tie or any(
             one.score - other.score < request.near_tie and may_swap(one, other)
             for one, other in pairwise(ranked[: n_best + 1])
         )
-        trace = None if request.recorder is None else request.recorder.traces[index]
-        found[index] = [replace(one, is_near_tie=is_near_tie, trace=trace) for one in ranked[:n_best]]
-    return found
+        found[index] = ranked[:n_best]
+        if is_near_tie or request.recorder is not None:
+            trace = None if request.recorder is None else request.recorder.traces[index]
+            found[index] = [replace(one, is_near_tie=is_near_tie, trace=trace) for one in found[index]]
+    return [found[index] for index in range(len(found))]
 
 
 def may_swap(one: Hypothesis, other: Hypothesis) -> bool:
@@ -177,29 +183,27 @@ def may_swap(one: Hypothesis, other: Hypothesis) -> bool:
     return one.ids != other.ids and one.finished == other.finished and are_behind[0] == are_behind[1]
 
 
-def hypotheses(
-    history: "StepHistory", sentence_index_B: _Array, part: FinishedSentences
-) -> Iterator[list[list[Hypothesis]]]:
-    """The finished hypotheses of each sentence; then those of each that are truncated."""
-    n_live = part.live_score_BN.size(1)
-    at_BK = part.state.finished_at_BK.numpy()
-    live_BN = np.broadcast_to(np.arange(n_live), part.live_score_BN.shape)
-    finished = (at_BK // n_live - 1, at_BK % n_live, part.state.finished_log_prob_BK, part.state.finished_score_BK)
-    live = (
-        np.broadcast_to(part.n_tokens_B[:, None], live_BN.shape),
-        live_BN,
-        part.state.live_log_prob_BN,
-        part.live_score_BN,
-    )
-    for is_finished, (n_text_BM, last_BM, log_prob_BM, score_BM) in ((True, finished), (False, live)):
-        columns = (history.trace(sentence_index_B, n_text_BM, last_BM), n_text_BM, score_BM, log_prob_BM)
+def hypotheses(history: "StepHistory", part: FinishedSentences, n_most: int | None) -> Iterator[list[Hypothesis]]:
+    """The first `n_most` of each sentence (None: all): finished ones, then truncated ones, each kind by its score."""
+    state, (n_sentences, n_live), n_kept = part.state, part.live_score_BN.shape, part.state.finished_at_BK.size(1)
+    at_BK = state.finished_at_BK.numpy()
+    own_BN = np.arange(n_live)[None].repeat(n_sentences, axis=0)
+    # M = K + N: the finished ones, then the live ones
+    n_text_BM = np.concatenate([at_BK // n_live - 1, part.n_tokens_B[:, None].repeat(n_live, axis=1)], axis=1)
+    last_BM = np.concatenate([at_BK % n_live, own_BN], axis=1)
+    score_BM = torch.cat([state.finished_score_BK, part.live_score_BN], dim=1).numpy()
+    log_prob_BM = torch.cat([state.finished_log_prob_BK, state.live_log_prob_BN], dim=1).numpy()
+    is_live_BM = (np.arange(n_kept + n_live) >= n_kept)[None].repeat(n_sentences, axis=0)
+    is_empty_BM = ~(log_prob_BM > -math.inf)
+    order_BM = np.lexsort((-score_BM, is_live_BM, is_empty_BM))[:, :n_most]
+    columns = (n_text_BM, last_BM, score_BM, log_prob_BM, is_live_BM)
+    n_text_BM, last_BM, *others = (np.take_along_axis(x_BM, order_BM, axis=1) for x_BM in columns)
+    ids_BMT = history.trace(state.sentence_index_B.numpy(), n_text_BM, last_BM)
+    for row in zip(*(x.tolist() for x in (ids_BMT, n_text_BM, *others)), strict=True):
         yield [
-            [
-                Hypothesis(ids[:n_text], score, log_prob, is_finished)
-                for ids, n_text, score, log_prob in zip(*row, strict=True)
-                if log_prob > -math.inf
-            ]
-            for row in zip(*(column.tolist() for column in columns), strict=True)
+            Hypothesis(ids[:n_text], score, log_prob, not is_live)
+            for ids, n_text, score, log_prob, is_live in zip(*row, strict=True)
+            if log_prob > -math.inf
         ]
 
 
@@ -221,23 +225,24 @@ class StepHistory:
     """The tokens and backpointers of all steps, from which hypotheses are read."""
 
     def __init__(self, steps: Sequence[_Step]) -> None:
-        # Copied to the host at once.
-        self.ids_XN = torch.cat([step.ids_BN for step in steps]).cpu().numpy()  # X: the sentences of all steps in turn
-        beams = [step.beam_BN for step in steps if step.beam_BN is not None]
-        self.beam_XN = torch.cat(beams).cpu().numpy() if beams else None
-        self.row_TB = np.zeros((len(steps), len(steps[0].sentence_indices)), dtype=np.int64)
+        columns = [[step.ids_BN for step in steps], [step.beam_BN for step in steps if step.beam_BN is not None]]
+        # X: the sentences of all steps in turn
+        self.ids_XN, *beam = (torch.cat(column).cpu().numpy() for column in columns if column)
+        self.beam_XN = beam[0] if beam else None
+        self.row_TB = np.zeros((len(steps), len(steps[0].sentence_index_B)), dtype=np.int64)
         n_rows = 0
         for t, step in enumerate(steps):
-            self.row_TB[t, step.sentence_indices] = np.arange(n_rows, n_rows + len(step.sentence_indices))
-            n_rows += len(step.sentence_indices)
+            self.row_TB[t, step.sentence_index_B] = np.arange(n_rows, n_rows + len(step.sentence_index_B))
+            n_rows += len(step.sentence_index_B)
 
     def trace(self, sentence_index_B: _Array, n_tokens_BM: _Array, last_BM: _Array) -> _Array:
         """[B, M, T]: the tokens of hypotheses, each given by its index within its sentence after its last token."""
-        beam_BM, length = last_BM, max(int(n_tokens_BM.max()), 0)
-        ids_BMT = np.zeros((*beam_BM.shape, length), dtype=np.int64)
-        for t in reversed(range(length)):
-            has_begun_BM, row_B1 = n_tokens_BM > t, self.row_TB[t, sentence_index_B][:, None]
-            ids_BMT[..., t] = self.ids_XN[row_B1, beam_BM]
-            if self.beam_XN is not None:
-                beam_BM = np.where(has_begun_BM, self.beam_XN[row_B1, beam_BM], beam_BM)
-        return ids_BMT
+        length = max(int(n_tokens_BM.max()), 0)
+        row_TB1 = self.row_TB[:length, sentence_index_B, None]
+        beam_TBM = np.broadcast_to(last_BM, (length, *last_BM.shape))
+        if self.beam_XN is not None:
+            beam_TBM = beam_TBM.copy()
+            for t in range(length - 1, 0, -1):
+                before_BM = self.beam_XN[row_TB1[t], beam_TBM[t]]
+                beam_TBM[t - 1] = np.where(n_tokens_BM > t, before_BM, last_BM)
+        return self.ids_XN[row_TB1, beam_TBM].transpose(1, 2, 0)
