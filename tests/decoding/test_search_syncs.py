@@ -47,7 +47,7 @@ HOST_SYNCS = {
     "trace._add": "as in `end_step`",
     "sampling.keep_top_p": "on a CPU: elsewhere the first round is the last",
 }
-WAITING = {"tolist", "item", "cpu", "numpy", "nonzero", "bool"}
+WAITING = {"tolist", "item", "cpu", "on_host", "numpy", "nonzero", "bool"}
 
 CONFIGS: dict[str, tuple[DecodeConfig, str]] = {
     "greedy": (greedy(), ""),

@@ -1,4 +1,6 @@
-"""Copies from the memory of the CPU to a device."""
+"""Copies from the memory of the CPU to a device, and back."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,3 +19,11 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     if not copies_asynchronously(device):
         return tensor.to(device)
     return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
+
+
+def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """`tensors`, all of one device, in the memory of the CPU, which waits for the device once."""
+    *others, last = tensors
+    is_asynchronous = copies_asynchronously(last.device)
+    copies = [tensor.to("cpu", non_blocking=is_asynchronous) for tensor in others]
+    return [*copies, last.cpu()]  # a device copies in turn: with the last one all have come

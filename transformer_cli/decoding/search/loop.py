@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from transformer_cli.data.transfer import to_device
+from transformer_cli.data.transfer import on_host, to_device
 from transformer_cli.decoding.search.automaton import Automaton, automaton
 from transformer_cli.decoding.search.constraints import UNSATISFIED_PENALTY, unsatisfied_terms
 from transformer_cli.decoding.search.logits_processors import HypothesisState, LogitsProcessors
@@ -48,7 +48,7 @@ class FinishedSentences:
     @classmethod
     def concatenated(cls, parts: "Sequence[FinishedSentences]") -> "FinishedSentences":
         columns = zip(*((*part.state.tensors(), part.live_score_BN) for part in parts), strict=True)
-        *state, live_score_BN = (torch.cat(column).cpu() for column in columns)
+        *state, live_score_BN = on_host([torch.cat(column) for column in columns])
         return cls(SearchState(*state), np.concatenate([part.n_tokens_B for part in parts]), live_score_BN)
 
 
@@ -227,7 +227,7 @@ class StepHistory:
     def __init__(self, steps: Sequence[_Step]) -> None:
         columns = [[step.ids_BN for step in steps], [step.beam_BN for step in steps if step.beam_BN is not None]]
         # X: the sentences of all steps in turn
-        self.ids_XN, *beam = (torch.cat(column).cpu().numpy() for column in columns if column)
+        self.ids_XN, *beam = (x.numpy() for x in on_host([torch.cat(column) for column in columns if column]))
         self.beam_XN = beam[0] if beam else None
         self.row_TB = np.zeros((len(steps), len(steps[0].sentence_index_B)), dtype=np.int64)
         n_rows = 0
