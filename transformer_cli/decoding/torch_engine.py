@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -262,10 +263,9 @@ class TorchEngine:
             longest = max(longest, self._bucket(batch[0], config))
         if self.batch_invariant:
             n_sentences = batch_size_of(longest)
-        fillers = [[source.pad_id] * longest] * (n_sentences - len(rows))
-        padded = [[*ids, *[source.pad_id] * (longest - len(ids))] for ids in rows]
-        source_BS = torch.tensor([*padded, *fillers])
-        max_lengths = [self.text.longest_translation(config, len(row)) for row in rows]
+        source_BS = padded(rows, n_sentences, longest, pad_id=source.pad_id)
+        lengths = list(map(len, rows))
+        longest_of = {length: self.text.longest_translation(config, length) for length in set(lengths)}
         cache = self.decoder.start(
             to_device(source_BS, self.device),
             beam_size=n_beams,
@@ -278,14 +278,14 @@ class TorchEngine:
             self.decoder.step,
             cache,
             self.control,
-            torch.tensor(max_lengths),
+            torch.tensor([longest_of[length] for length in lengths]),
             config,
             seeds=[(request.seed, request.first_line + segment.line, segment.part) for segment in batch],
             constraints=[Constraints(s.prefix, s.n_first, s.required, s.whole) for s in batch]
             if has_constraints
             else [],
             continuing_V=self._continuing_V if any(segment.whole for segment in batch) else None,
-            source_lengths_B=to_device(torch.tensor(list(map(len, rows))), self.device),
+            source_lengths_B=to_device(torch.tensor(lengths), self.device) if config.coverage_penalty else None,
             to_text=self.tokenizers.target.decode,
             device=self.device,
             near_tie=self.near_tie,
@@ -375,17 +375,21 @@ def prepacked(model: AnyModel) -> AnyModel:
     return prepack(model) if can_prepack(model) else model
 
 
+def padded(rows: Sequence[Sequence[int]], n_sentences: int, longest: int, *, pad_id: int) -> Tensor:
+    """[B, S]: the ids of each row, then padding; rows of nothing but padding behind them."""
+    source_BS = np.full((n_sentences, longest), pad_id, dtype=np.int64)
+    is_token_BS = np.arange(longest) < np.array(list(map(len, rows)))[:, None]
+    source_BS[: len(rows)][is_token_BS] = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
+    return torch.from_numpy(source_BS)
+
+
 def batches(segments: Sequence[Segment], *, most: Callable[[int], int]) -> Iterator[list[Segment]]:
     """The longest first, so that memory runs out at once or never: `most` segments of the longest's tokens, or one."""
-    batch: list[Segment] = []
-    for segment in sorted(segments, key=lambda segment: -len(segment.ids)):
-        # The longest of a batch is its first; EOS is one more token.
-        if batch and len(batch) + 1 > most(len(batch[0].ids) + 1):
-            yield batch
-            batch = []
-        batch.append(segment)
-    if batch:
-        yield batch
+    ordered = sorted(segments, key=lambda segment: -len(segment.ids))
+    while ordered:
+        n_sentences = max(1, most(len(ordered[0].ids) + 1))  # EOS is one more token
+        yield ordered[:n_sentences]
+        ordered = ordered[n_sentences:]
 
 
 def batch_invariant_batches(
