@@ -46,7 +46,7 @@ def normalize(line: str) -> str:
 
 def visible(line: str) -> str:
     """The line without format characters."""
-    return line if _MAY_BE_FORMAT.search(line) is None else _FORMAT_CHARACTERS.sub("", line)
+    return line if line.isascii() or _MAY_BE_FORMAT.search(line) is None else _FORMAT_CHARACTERS.sub("", line)
 
 
 def canonical(line: str) -> str:

@@ -13,8 +13,10 @@ def split_tags(line: str, known: Sequence[str]) -> tuple[list[str], str]:
 
     White space behind a tag may be missing, unless the tag ends as a word does; format characters do not count.
     """
+    if not known:
+        return [], line
     found: list[str] = []
-    rest = visible(line).lstrip() if known else ""
+    rest = visible(line).lstrip()
     plain, lengths, others = _by_length(tuple(known))
     while rest:
         fits = [rest[:n] for n in lengths if rest[:n] in plain]

@@ -204,12 +204,13 @@ class Planner:
         if not line.segments:
             return Translated([Candidate(line.copy, 0.0)], left_alone=line.copy != "")
         parts = [found[segment.key] for segment in line.segments]
+        separator = self.separator(line) if len(parts) > 1 else ""
         # Short segments may have fewer: their last one is repeated.
         n_best = max(map(len, parts))
         ranks = [[part[min(n, len(part) - 1)] for part in parts] for n in range(n_best)]
         candidates = [
             Candidate(
-                text=self.separator(line).join(filter(None, map(self._text, rank))),
+                text=separator.join(filter(None, map(self._text, rank))),
                 score=sum(h.score for h in rank),
                 log_prob=sum(h.log_prob for h in rank),
                 n_tokens=sum(len(h.ids) + h.finished for h in rank),

@@ -5,6 +5,7 @@ import unicodedata
 from difflib import SequenceMatcher
 
 _STUTTER = re.compile(r"(\S{2,12}?)\1{3}")
+_LEAST_STUTTER = 8  # letters; most words have fewer, and are not searched
 _MANY = 3  # times in a row: a loop, where several words do it; a single one may (very, very, very)
 
 COPIED_WORDS = 4  # what is shorter may be a name, or the same in both languages
@@ -26,7 +27,7 @@ def repeats_itself(text: str, source: str) -> bool:
 
 def _loops(text: str) -> bool:
     words = _words(text)
-    if _STUTTER.search(" ".join(words)):
+    if any(_STUTTER.search(word) for word in words if len(word) >= _LEAST_STUTTER):
         return True
     if len(words) - len(set(words)) < _MANY:  # no word four times, no two of them three times each
         return False
@@ -42,7 +43,21 @@ def _loops(text: str) -> bool:
 
 def _words(text: str) -> list[str]:
     """Letters with their marks, as the vowel signs of Hindi. Numbers repeat where nothing is wrong (3 000 000 000)."""
-    return "".join(sign if unicodedata.category(sign)[0] in "LM" else " " for sign in text.lower()).split()
+    return text.lower().translate(_LETTERS).split()
+
+
+class _Letters(dict[int, str]):
+    """Letters and marks as themselves and every other sign as a space, by code point, as `str.translate` reads it."""
+
+    def __missing__(self, code: int) -> str:
+        found = chr(code) if unicodedata.category(chr(code))[0] in "LM" else " "
+        if len(self) < _MOST_LETTERS:
+            self[code] = found
+        return found
+
+
+_LETTERS = _Letters()
+_MOST_LETTERS = 100_000  # that are kept: more than any text has
 
 
 def copied(text: str, source: str) -> bool:
@@ -54,7 +69,7 @@ def copied(text: str, source: str) -> bool:
     if min(len(words), len(source_words)) < COPIED_WORDS:
         return False
     in_source = set(source_words)
-    most = sum(word in in_source for word in words)  # that can be matched; few, in nearly every translation
+    most = sum(map(in_source.__contains__, words))  # that can be matched; few, in nearly every translation
     if 2 * most < COPIED_SHARE * (len(words) + len(source_words)):
         return False
     matcher = SequenceMatcher(None, source_words[:COMPARED_WORDS], words[:COMPARED_WORDS], autojunk=False)
