@@ -7,7 +7,7 @@ V vocabulary, R = B × N rows (row b·N + n is hypothesis n of sentence b).
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,8 @@ def rank(request: SearchRequest[Any], steps: Sequence[_Step], finished: Finished
     """The hypotheses of each sentence: the finished ones, then the truncated ones, each kind by its score."""
     state, n_best = finished.state, request.config.n_best
     n_ranked: int | None = n_best + 1  # with the one behind the last, which may be a near tie of it
-    if request.config.diversity_groups > 1 or request.has_terms:
+    has_groups, has_terms = request.config.diversity_groups > 1, request.has_terms
+    if has_groups or has_terms:
         n_ranked = None  # equal ones count once, and terms change scores
     found: dict[int, list[Hypothesis]] = {}
     rows = zip(
@@ -160,9 +161,9 @@ def rank(request: SearchRequest[Any], steps: Sequence[_Step], finished: Finished
         strict=True,
     )
     for index, is_near_tie, ranked in rows:
-        if request.config.diversity_groups > 1:
+        if has_groups:
             ranked = _distinct(ranked)
-        if request.has_terms:
+        if has_terms:
             constraints = request.constraints[index]
             known = automaton(list(dict.fromkeys(constraints.terms)))
             ranked = [with_unsatisfied(hypothesis, constraints, known) for hypothesis in ranked]
@@ -194,17 +195,15 @@ def hypotheses(history: "StepHistory", part: FinishedSentences, n_most: int | No
     score_BM = torch.cat([state.finished_score_BK, part.live_score_BN], dim=1).numpy()
     log_prob_BM = torch.cat([state.finished_log_prob_BK, state.live_log_prob_BN], dim=1).numpy()
     is_live_BM = (np.arange(n_kept + n_live) >= n_kept)[None].repeat(n_sentences, axis=0)
-    is_empty_BM = ~(log_prob_BM > -math.inf)
-    order_BM = np.lexsort((-score_BM, is_live_BM, is_empty_BM))[:, :n_most]
-    columns = (n_text_BM, last_BM, score_BM, log_prob_BM, is_live_BM)
-    n_text_BM, last_BM, *others = (np.take_along_axis(x_BM, order_BM, axis=1) for x_BM in columns)
+    is_some_BM = log_prob_BM > -math.inf
+    order_BM = np.lexsort((-score_BM, is_live_BM, ~is_some_BM))[:, :n_most]
+    columns = (n_text_BM, last_BM, score_BM, log_prob_BM, ~is_live_BM, is_some_BM)
+    n_text_BM, last_BM, *others, is_some_BM = (np.take_along_axis(x_BM, order_BM, axis=1) for x_BM in columns)
     ids_BMT = history.trace(state.sentence_index_B.numpy(), n_text_BM, last_BM)
-    for row in zip(*(x.tolist() for x in (ids_BMT, n_text_BM, *others)), strict=True):
-        yield [
-            Hypothesis(ids[:n_text], score, log_prob, not is_live)
-            for ids, n_text, score, log_prob, is_live in zip(*row, strict=True)
-            if log_prob > -math.inf
-        ]
+    one_by_one = zip(*(x[is_some_BM].tolist() for x in (ids_BMT, n_text_BM, *others)), strict=True)
+    found = iter([Hypothesis(ids[:n_text], *values) for ids, n_text, *values in one_by_one])
+    for n_some in is_some_BM.sum(axis=1).tolist():
+        yield list(islice(found, n_some))
 
 
 def _distinct(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
