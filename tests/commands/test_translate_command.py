@@ -1,5 +1,6 @@
 """`tfm translate` as a stream: line counts for any bytes, files that are whole or absent, and what is refused."""
 
+import gc
 import io
 import json
 import os
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from tests.conftest import ROOT, slow
 from tests.support.contract import is_text, refused, run
 from tests.toy.translator import GREEDY, sentences, toy_tokenizer, translator_of
+from transformer_cli.cli import main
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.run import TranslationFilter, check_paths
 from transformer_cli.config.shared import OutputFormat
@@ -259,6 +261,24 @@ def test_a_text_on_the_command_line_is_a_line_to_translate(tmp_path: Path) -> No
     refused([*command, "news"], tmp_path, code=2, says=["news: a file has this name", "--input"])
     refused([*command, "a", "b"], tmp_path, code=2, says=["'b': a second text after 'a'", "in quotes"])
     refused([*command, "a b", "--input", "news"], tmp_path, code=2, says=["--input news", "Leave one"])
+
+
+def test_garbage_is_not_looked_for_in_the_model_while_lines_are_translated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen, translate = [], Translator.translate
+
+    def watched(*args: Any, **options: Any) -> list[Translated]:
+        frozen.append(gc.get_freeze_count())
+        return translate(*args, **options)
+
+    monkeypatch.setattr(Translator, "translate", watched)
+    model = str(ROOT / "tests" / "golden" / "format-1" / "joint-post.safetensors")
+    command = ["translate", "--checkpoint", model, "engine=torch", "device=cpu", "decode=greedy"]
+    assert main([*command, "--output", str(tmp_path / "out"), "a b"]) == 0
+    assert len(frozen) == 1
+    assert frozen[0] > 10_000
+    assert gc.get_freeze_count() == 0
 
 
 def test_D15_the_output_file_is_whole_or_absent(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`tfm translate`: lines in, as many lines out, in order, whatever the bytes."""
 
+import gc
 import os
 import re
 from collections import Counter
@@ -56,6 +57,8 @@ def run(config: TranslateConfig) -> None:
 
         def open_filter(sink: Sink, is_typed: bool) -> TranslationFilter:
             opened, translator = open_translator(config, device, is_typed=is_typed)
+            gc.freeze()  # or all modules and the model would be searched for garbage every few thousand lines
+            files.callback(gc.unfreeze)
             if is_typed:
                 refuse_typed(config)
             links = None
