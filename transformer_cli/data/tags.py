@@ -13,10 +13,8 @@ def split_tags(line: str, known: Sequence[str]) -> tuple[list[str], str]:
 
     White space behind a tag may be missing, unless the tag ends as a word does; format characters do not count.
     """
-    if not known:
-        return [], line
     found: list[str] = []
-    rest = visible(line).lstrip()
+    rest = visible(line).lstrip() if known else ""
     plain, lengths, others = _by_length(tuple(known))
     while rest:
         fits = [rest[:n] for n in lengths if rest[:n] in plain]

@@ -25,6 +25,5 @@ def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
     """`tensors`, all of one device, in the memory of the CPU, which waits for the device once."""
     *others, last = tensors
     assert last.numel(), "torch copies nothing for an empty tensor, and waits for nothing"
-    is_asynchronous = copies_asynchronously(last.device)
-    copies = [tensor.to("cpu", non_blocking=is_asynchronous) for tensor in others]
+    copies = [tensor.to("cpu", non_blocking=copies_asynchronously(last.device)) for tensor in others]
     return [*copies, last.cpu()]  # a device copies in turn: with the last one all have come

@@ -28,10 +28,9 @@ def unknown_characters(line: str, ids: Sequence[int], tokenizer: Tokenizer) -> t
     stands for text that was lost before, are ignored: a translation loses nothing by them. An emoji of
     several code points is one character. A vocabulary of whole words is meant to lack rare ones: nothing is reported.
     """
-    if tokenizer.has_words_only:
-        return ()
     unread = QUOTES.difference(tokenizer.alphabet)
-    if tokenizer.unknown_ids.isdisjoint(ids) and not (unread and unread.intersection(line)):
+    are_known = tokenizer.unknown_ids.isdisjoint(ids) and (not unread or unread.isdisjoint(line))
+    if tokenizer.has_words_only or are_known:
         return ()
     characters = dict.fromkeys(_CHARACTER.findall(split_tags(canonical(line), tokenizer.tags)[1]))
     return tuple(character for character in characters if _is_unknown(character, tokenizer))

@@ -5,7 +5,6 @@ import unicodedata
 from difflib import SequenceMatcher
 
 _STUTTER = re.compile(r"(\S{2,12}?)\1{3}")
-_LEAST_STUTTER = 8  # letters; most words have fewer, and are not searched
 _MANY = 3  # times in a row: a loop, where several words do it; a single one may (very, very, very)
 
 COPIED_WORDS = 4  # what is shorter may be a name, or the same in both languages
@@ -27,7 +26,7 @@ def repeats_itself(text: str, source: str) -> bool:
 
 def _loops(text: str) -> bool:
     words = _words(text)
-    if any(_STUTTER.search(word) for word in words if len(word) >= _LEAST_STUTTER):
+    if any(_STUTTER.search(word) for word in words if len(word) >= 8):  # which most words have not
         return True
     if len(words) - len(set(words)) < _MANY:  # no word four times, no two of them three times each
         return False
@@ -50,10 +49,8 @@ class _Letters(dict[int, str]):
     """Letters and marks as themselves and every other sign as a space, by code point, as `str.translate` reads it."""
 
     def __missing__(self, code: int) -> str:
-        found = chr(code) if unicodedata.category(chr(code))[0] in "LM" else " "
-        if len(self) < _MOST_LETTERS:
-            self[code] = found
-        return found
+        sign = chr(code) if unicodedata.category(chr(code))[0] in "LM" else " "
+        return self.setdefault(code, sign) if len(self) < _MOST_LETTERS else sign
 
 
 _LETTERS = _Letters()

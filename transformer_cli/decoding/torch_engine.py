@@ -263,11 +263,11 @@ class TorchEngine:
             longest = max(longest, self._bucket(batch[0], config))
         if self.batch_invariant:
             n_sentences = batch_size_of(longest)
-        source_BS = padded(rows, n_sentences, longest, pad_id=source.pad_id)
         lengths = list(map(len, rows))
-        longest_of = {length: self.text.longest_translation(config, length) for length in set(lengths)}
+        source_BS = np.full((n_sentences, longest), source.pad_id, dtype=np.int64)  # and fillers, of padding alone
+        source_BS[: len(rows)][np.arange(longest) < np.array(lengths)[:, None]] = list(chain.from_iterable(rows))
         cache = self.decoder.start(
-            to_device(source_BS, self.device),
+            to_device(torch.from_numpy(source_BS), self.device),
             beam_size=n_beams,
             max_length=self.text.longest_translation(config, longest),
             keeps_attention=config.coverage_penalty > 0,
@@ -278,7 +278,7 @@ class TorchEngine:
             self.decoder.step,
             cache,
             self.control,
-            torch.tensor([longest_of[length] for length in lengths]),
+            torch.tensor([self.text.longest_translation(config, length) for length in lengths]),
             config,
             seeds=[(request.seed, request.first_line + segment.line, segment.part) for segment in batch],
             constraints=[Constraints(s.prefix, s.n_first, s.required, s.whole) for s in batch]
@@ -373,14 +373,6 @@ def prepacked(model: AnyModel) -> AnyModel:
         members = [prepack(member) if can_prepack(member) else member for member in model.members]
         return Ensemble(members).train(model.training)
     return prepack(model) if can_prepack(model) else model
-
-
-def padded(rows: Sequence[Sequence[int]], n_sentences: int, longest: int, *, pad_id: int) -> Tensor:
-    """[B, S]: the ids of each row, then padding; rows of nothing but padding behind them."""
-    source_BS = np.full((n_sentences, longest), pad_id, dtype=np.int64)
-    is_token_BS = np.arange(longest) < np.array(list(map(len, rows)))[:, None]
-    source_BS[: len(rows)][is_token_BS] = np.fromiter(chain.from_iterable(rows), dtype=np.int64)
-    return torch.from_numpy(source_BS)
 
 
 def batches(segments: Sequence[Segment], *, most: Callable[[int], int]) -> Iterator[list[Segment]]:

@@ -87,9 +87,7 @@ def run_search(
         done_at = read_done_at(steps)[: len(index_B)]
         if request.cancelled is not None:
             cancelled = request.cancelled()
-            done_at = [
-                n or steps.n_taken * cancelled[index] for n, index in zip(done_at, index_B.tolist(), strict=True)
-            ]
+            done_at = [n or steps.n_taken * cancelled[i] for n, i in zip(done_at, index_B.tolist(), strict=True)]
         if not any(done_at):
             continue
         leaving, staying = compact([n > 0 for n in done_at])
@@ -149,18 +147,13 @@ def compact(done: Sequence[bool]) -> tuple[list[int], list[int]]:
 def rank(request: SearchRequest[Any], steps: Sequence[_Step], finished: FinishedSentences) -> list[list[Hypothesis]]:
     """The hypotheses of each sentence: the finished ones, then the truncated ones, each kind by its score."""
     state, n_best = finished.state, request.config.n_best
-    n_ranked: int | None = n_best + 1  # with the one behind the last, which may be a near tie of it
     has_groups, has_terms = request.config.diversity_groups > 1, request.has_terms
-    if has_groups or has_terms:
-        n_ranked = None  # equal ones count once, and terms change scores
+    # The one behind the last may be a near tie of it. Of groups equal ones count once, and terms change scores.
+    n_ranked = None if has_groups or has_terms else n_best + 1
+    index_B, is_near_tie_B = state.sentence_index_B.tolist(), state.is_near_tie_B.tolist()
     found: dict[int, list[Hypothesis]] = {}
-    rows = zip(
-        state.sentence_index_B.tolist(),
-        state.is_near_tie_B.tolist(),
-        hypotheses(StepHistory(steps), finished, n_ranked),
-        strict=True,
-    )
-    for index, is_near_tie, ranked in rows:
+    ranked_B = hypotheses(StepHistory(steps), finished, n_ranked)
+    for index, is_near_tie, ranked in zip(index_B, is_near_tie_B, ranked_B, strict=True):
         if has_groups:
             ranked = _distinct(ranked)
         if has_terms:
@@ -186,22 +179,20 @@ def may_swap(one: Hypothesis, other: Hypothesis) -> bool:
 
 def hypotheses(history: "StepHistory", part: FinishedSentences, n_most: int | None) -> Iterator[list[Hypothesis]]:
     """The first `n_most` of each sentence (None: all): finished ones, then truncated ones, each kind by its score."""
-    state, (n_sentences, n_live), n_kept = part.state, part.live_score_BN.shape, part.state.finished_at_BK.size(1)
-    at_BK = state.finished_at_BK.numpy()
-    own_BN = np.arange(n_live)[None].repeat(n_sentences, axis=0)
-    # M = K + N: the finished ones, then the live ones
-    n_text_BM = np.concatenate([at_BK // n_live - 1, part.n_tokens_B[:, None].repeat(n_live, axis=1)], axis=1)
-    last_BM = np.concatenate([at_BK % n_live, own_BN], axis=1)
+    state, n_live = part.state, part.live_score_BN.size(1)
+    live_at_BN = (part.n_tokens_B[:, None] + 1) * n_live + np.arange(n_live)  # as `finished_at_BK` counts
+    at_BM = np.concatenate([state.finished_at_BK.numpy(), live_at_BN], axis=1)  # M = K + N
     score_BM = torch.cat([state.finished_score_BK, part.live_score_BN], dim=1).numpy()
     log_prob_BM = torch.cat([state.finished_log_prob_BK, state.live_log_prob_BN], dim=1).numpy()
-    is_live_BM = (np.arange(n_kept + n_live) >= n_kept)[None].repeat(n_sentences, axis=0)
+    is_finished_BM = np.broadcast_to(np.arange(at_BM.shape[1]) < at_BM.shape[1] - n_live, at_BM.shape)
     is_some_BM = log_prob_BM > -math.inf
-    order_BM = np.lexsort((-score_BM, is_live_BM, ~is_some_BM))[:, :n_most]
-    columns = (n_text_BM, last_BM, score_BM, log_prob_BM, ~is_live_BM, is_some_BM)
-    n_text_BM, last_BM, *others, is_some_BM = (np.take_along_axis(x_BM, order_BM, axis=1) for x_BM in columns)
-    ids_BMT = history.trace(state.sentence_index_B.numpy(), n_text_BM, last_BM)
-    one_by_one = zip(*(x[is_some_BM].tolist() for x in (ids_BMT, n_text_BM, *others)), strict=True)
-    found = iter([Hypothesis(ids[:n_text], *values) for ids, n_text, *values in one_by_one])
+    order_BM = np.lexsort((-score_BM, ~is_finished_BM, ~is_some_BM))[:, :n_most]
+    columns = (at_BM, is_some_BM, score_BM, log_prob_BM, is_finished_BM)
+    at_BM, is_some_BM, *values = (np.take_along_axis(x_BM, order_BM, axis=1) for x_BM in columns)
+    n_text_BM = at_BM // n_live - 1
+    ids_BMT = history.trace(state.sentence_index_B.numpy(), n_text_BM, at_BM % n_live)
+    one_by_one = zip(*(x[is_some_BM].tolist() for x in (ids_BMT, n_text_BM, *values)), strict=True)
+    found = iter([Hypothesis(ids[:n_text], *others) for ids, n_text, *others in one_by_one])
     for n_some in is_some_BM.sum(axis=1).tolist():
         yield list(islice(found, n_some))
 
