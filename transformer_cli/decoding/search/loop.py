@@ -179,20 +179,19 @@ def may_swap(one: Hypothesis, other: Hypothesis) -> bool:
 
 def hypotheses(history: "StepHistory", part: FinishedSentences, n_most: int | None) -> Iterator[list[Hypothesis]]:
     """The first `n_most` of each sentence (None: all): finished ones, then truncated ones, each kind by its score."""
-    state, n_live = part.state, part.live_score_BN.size(1)
+    state, (n_sentences, n_live), n_kept = part.state, part.live_score_BN.shape, part.state.finished_at_BK.size(1)
     live_at_BN = (part.n_tokens_B[:, None] + 1) * n_live + np.arange(n_live)  # as `finished_at_BK` counts
     at_BM = np.concatenate([state.finished_at_BK.numpy(), live_at_BN], axis=1)  # M = K + N
     score_BM = torch.cat([state.finished_score_BK, part.live_score_BN], dim=1).numpy()
     log_prob_BM = torch.cat([state.finished_log_prob_BK, state.live_log_prob_BN], dim=1).numpy()
-    is_finished_BM = np.broadcast_to(np.arange(at_BM.shape[1]) < at_BM.shape[1] - n_live, at_BM.shape)
-    is_some_BM = log_prob_BM > -math.inf
-    order_BM = np.lexsort((-score_BM, ~is_finished_BM, ~is_some_BM))[:, :n_most]
-    columns = (at_BM, is_some_BM, score_BM, log_prob_BM, is_finished_BM)
-    at_BM, is_some_BM, *values = (np.take_along_axis(x_BM, order_BM, axis=1) for x_BM in columns)
-    n_text_BM = at_BM // n_live - 1
+    kind_BM = np.where(log_prob_BM > -math.inf, np.arange(n_kept + n_live) >= n_kept, 2)  # 0 finished, 1 live, 2 none
+    order = np.arange(n_sentences)[:, None], np.lexsort((-score_BM, kind_BM))[:, :n_most]
+    at_BM, kind_BM, score_BM, log_prob_BM = (x_BM[order] for x_BM in (at_BM, kind_BM, score_BM, log_prob_BM))
+    n_text_BM, is_some_BM = at_BM // n_live - 1, kind_BM < 2
     ids_BMT = history.trace(state.sentence_index_B.numpy(), n_text_BM, at_BM % n_live)
-    one_by_one = zip(*(x[is_some_BM].tolist() for x in (ids_BMT, n_text_BM, *values)), strict=True)
-    found = iter([Hypothesis(ids[:n_text], *others) for ids, n_text, *others in one_by_one])
+    columns = (ids_BMT, n_text_BM, score_BM, log_prob_BM, kind_BM == 0)
+    rows = zip(*(column[is_some_BM].tolist() for column in columns), strict=True)
+    found = iter([Hypothesis(ids[:n_text], *values) for ids, n_text, *values in rows])
     for n_some in is_some_BM.sum(axis=1).tolist():
         yield list(islice(found, n_some))
 
@@ -229,9 +228,9 @@ class StepHistory:
         """[B, M, T]: the tokens of hypotheses, each given by its index within its sentence after its last token."""
         length = max(int(n_tokens_BM.max()), 0)
         row_TB1 = self.row_TB[:length, sentence_index_B, None]
-        beam_TBM = np.broadcast_to(last_BM, (length, *last_BM.shape))
+        beam_TBM = last_BM[None]
         if self.beam_XN is not None:
-            beam_TBM = beam_TBM.copy()
+            beam_TBM = beam_TBM.repeat(length, axis=0)
             for t in range(length - 1, 0, -1):
                 before_BM = self.beam_XN[row_TB1[t], beam_TBM[t]]
                 beam_TBM[t - 1] = np.where(n_tokens_BM > t, before_BM, last_BM)
