@@ -115,7 +115,8 @@ class Block:
         size = (TOY if self.is_toy else FULL).split()
         rounds = ["rounds=1"] if self.is_toy else ["rounds=4", "n_updates=8"]
         compiled = [f"train.compile={mode}"] if mode is not None else []
-        words = ["subject=train", f"model={model}", "lengths=wmt", *rounds, *size, *compiled, *overrides]
+        long = ["train.max_steps=100000"]  # the paper's run, for which train.compile=auto compiles
+        words = ["subject=train", f"model={model}", "lengths=wmt", *long, *rounds, *size, *compiled, *overrides]
         loaded: BenchConfig = load_config("bench", [*words, f"device={self.device.type}"])
         return loaded
 
