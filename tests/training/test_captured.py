@@ -153,7 +153,8 @@ def test_auto_captures_what_a_graph_can_hold(
     changes: dict[str, Any], n_ranks: int, compiles: bool, captures: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Gpu, "of", lambda device: Gpu((9, 0), has_flash=True, has_varlen=True))
-    settings = config(**{"max_steps": 5000, "model": replace(MODEL, d_model=64), **changes})
+    usual = {"max_steps": 5000, "tokens_per_update": 25_000, "max_tokens_per_microbatch": 25_000}
+    settings = config(**{**usual, "model": replace(MODEL, d_model=64), **changes})
     dtype = torch.float32 if "precision" in changes else torch.bfloat16
     assert chosen_ways(settings, torch.device("cuda"), dtype, n_ranks=n_ranks) == (compiles, captures)
 
@@ -167,6 +168,7 @@ def test_on_a_gpu_replays_give_the_bits_of_the_passes_without_them(
 ) -> None:
     """What lets a run go on elsewhere to the last bit: after it is resumed, the first passes are no replays."""
     model = replace(MODEL, d_model=128, n_heads=2, dropout=0.1)
+    monkeypatch.setattr(compiled, "FEWEST_TOKENS", 1000 * 40)
     settings = config(model=model, compile=Compile.auto, precision=Precision.bf16, max_steps=max_steps)
 
     def run() -> list[Tensor]:

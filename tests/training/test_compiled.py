@@ -436,7 +436,8 @@ def test_on_a_cpu_nothing_is_compiled_unless_asked_for() -> None:
     ("changes", "reason"),
     [
         ({"precision": Precision.fp32}, "attention in float32"),
-        ({"max_steps": 500}, "a run of 500 updates, fewer than 5,000"),
+        ({"max_steps": 500}, "a run of 12,500,000 target tokens, fewer than 25,000,000"),
+        ({"max_steps": 500, "activation_checkpointing": True}, "a run of 500 updates, fewer than 5,000"),
         ({"model": replace(MODEL, attention_dropout=0.1)}, "model.attention_dropout=0.1"),
         ({"activation_checkpointing": True}, None),
         ({"max_steps": "auto"}, None),
@@ -448,11 +449,13 @@ def test_what_auto_does_not_compile_is_said(
 ) -> None:
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(Gpu, "of", lambda device: Gpu((9, 0), has_flash=True, has_varlen=True))
-    settings = config(**{"max_steps": 5000, "model": replace(MODEL, d_model=64), **changes})
+    usual = {"max_steps": 5000, "tokens_per_update": 25_000, "max_tokens_per_microbatch": 25_000}
+    settings = config(**{**usual, "model": replace(MODEL, d_model=64), **changes})
     dtype = torch.float32 if "precision" in changes else torch.bfloat16
     assert chosen_ways(settings, torch.device("cuda"), dtype).compiles is (reason is None)
     said = [record.getMessage() for record in caplog.records]
-    instead = "updates are CUDA graphs of what is not compiled" if "max_steps" in changes else "nothing is compiled"
+    is_captured = reason is not None and "target tokens" in reason
+    instead = "updates are CUDA graphs of what is not compiled" if is_captured else "nothing is compiled"
     assert said == ([f"train.compile=auto: {instead} ({reason})"] if reason else [])
 
 
