@@ -285,7 +285,7 @@ class TorchEngine:
             if has_constraints
             else [],
             continuing_V=self._continuing_V if any(segment.whole for segment in batch) else None,
-            source_lengths_B=to_device(torch.tensor(lengths), self.device) if config.coverage_penalty else None,
+            source_lengths_B=to_device(torch.tensor(lengths), self.device),
             to_text=self.tokenizers.target.decode,
             device=self.device,
             near_tie=self.near_tie,

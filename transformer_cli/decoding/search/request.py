@@ -87,7 +87,7 @@ class SearchRequest(Generic[CacheT]):
     config: DecodeConfig
     seeds: Sequence[Sequence[int]] = ()  # for each sentence the numbers that its random choices are made from
     constraints: Sequence[Constraints] = ()  # one for each sentence, or none at all
-    source_lengths_B: Tensor | None = None  # tokens, EOS counted; for a coverage penalty
+    source_lengths_B: Tensor | None = None  # tokens, EOS counted; for a coverage penalty, and for plugins
     to_text: Callable[[Sequence[int]], str] | None = None  # for searches that compare texts
     device: torch.device | None = None  # of the logits; None: that of `max_lengths_B`
     near_tie: float = NEAR_TIE  # log-probabilities less than this apart may change places by rounding
