@@ -463,7 +463,7 @@ def test_one_graph_of_checkpointed_layers_is_refused(monkeypatch: pytest.MonkeyP
     """The dropout of the graph would come from seeds of its own: the same in every update."""
     monkeypatch.setattr(Gpu, "of", lambda device: Gpu((9, 0), has_flash=True, has_varlen=True))
     settings = config(compile=Compile.graphs, activation_checkpointing=True)
-    says = r"^train\.compile=graphs: does not go with train\.activation_checkpointing=true\. Set train\.compile=none"
+    says = r"^train\.compile=graphs: does not go with train\.activation_checkpointing=true\. Set train\.compile=default"
     with pytest.raises(EnvironmentFault, match=says):
         chosen_ways(settings, torch.device("cuda"), torch.bfloat16)
 

@@ -66,7 +66,8 @@ def chosen_ways(
     against = against_both or ("train.rdrop" if config.train.rdrop else None)
     reason = against or against_graphs if wanted is Compile.graphs else against
     if reason is not None and wanted in (Compile.default, Compile.graphs):
-        raise EnvironmentFault(f"train.compile={wanted.name}: does not go with {reason}. Set train.compile=none")
+        other = "default" if against is None and device.type == "cuda" else "none"
+        raise EnvironmentFault(f"train.compile={wanted.name}: does not go with {reason}. Set train.compile={other}")
     captures = wanted in (Compile.auto, Compile.graphs) and against_graphs is None
     if wanted is Compile.auto and reason is None:
         reason = _too_short(config, captures=captures)
