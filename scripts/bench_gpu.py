@@ -158,7 +158,7 @@ def installed(wheels: Path) -> str:
     site = tempfile.mkdtemp(prefix="bench_gpu_")
     files = sorted(map(str, wheels.glob("*.whl")))
     if not files:
-        sys.exit(f"--wheels {wheels}: no wheel in this folder. Put those there that this Python lacks of the dependencies in pyproject.toml")
+        sys.exit(f"--wheels {wheels}: no wheel in this folder. Put the dependencies there that this Python lacks")
     usual = ["--quiet", "--no-index", "--find-links", str(wheels), "--no-deps", "--no-compile", "--target", site]
     subprocess.run([sys.executable, "-m", "pip", "install", *usual, *files], check=True)
     return site

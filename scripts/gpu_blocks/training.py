@@ -31,6 +31,10 @@ N_WARM_UP = 3  # rounds; each of the few sizes is compiled when its first batch 
 NEEDED_TO_COUNT_S = 30
 LATEST = 0.7  # of the time that is left, for the first updates of what compiles
 SMALL = 8192  # tokens of a small micro-batch
+SMALL_MODEL = """
+    model.d_model=128 model.d_ff=256 model.n_heads=4 model.n_encoder_layers=4 model.n_decoder_layers=4
+    data.tokenizer.vocab_size=9500 train.tokens_per_update=2048 train.max_tokens_per_microbatch=2400 n_updates=20
+"""
 AIMS = {"base": 1_000_000, "big": 350_000}  # target tokens a second
 AIM_FASTER = 4  # than nn.Transformer, eager
 
@@ -77,6 +81,24 @@ def run(block: Block) -> None:
                 lambda ways=ways, model=model: contest(block, ways(block, model), model=model),
                 needs_s=60,
             )
+    block.measure("a small model", lambda: contest(block, small_updates(block), model="small"), needs_s=45)
+
+
+def small_updates(block: Block) -> list[Way]:
+    """The model of `recipe=auto` and updates of its size, which take the CPU longer to launch than the GPU to run."""
+
+    def made(mode: str, n_updates: int) -> BenchConfig:
+        size = [] if block.is_toy else SMALL_MODEL.split()
+        return block.config("base", "train.precision=bf16", *size, f"train.max_steps={n_updates}", mode=mode)
+
+    as_written = Way("nothing compiled", made("none", 1000), is_compiled=False)
+    if not block.on_gpu:
+        return [as_written]
+    return [
+        Way("CUDA graphs of what is not compiled", made("auto", 1000), is_compiled=False),
+        as_written,
+        Way("CUDA graphs of compiled layers", made("graphs", 100_000), is_compiled=True),
+    ]
 
 
 def beside_others(block: Block, model: str) -> list[Way]:
