@@ -72,7 +72,9 @@ def launch(
     _check_combinations(command, parsed, user_dir, flags)  # which loads the plugins, on whose tasks recipes depend
     arguments = hydra_arguments(command, overrides, user_dir)
     own_dir = next((home_followed(value_of(one)) for one in parsed if one.key_or_group == SWEEP_DIR), None)
-    fixed = tuple(one.key_or_group for one in parsed if not one.is_sweep_override())
+    given = {one.key_or_group for one in parsed}
+    ours = [one for one in map(parse_override, arguments) if one.key_or_group not in given]  # as recipe=auto
+    fixed = tuple(one.key_or_group for one in (*parsed, *ours) if not one.is_sweep_override())
     with _sweep_folder(own_dir) as folder:
         sweep = Sweep(command, dict(flags), fixed, folder, as_fault)
         is_followed = own_dir is None or "${" not in own_dir
@@ -94,7 +96,7 @@ class Sweep:
 
     command: str
     flags: dict[str, Any]
-    fixed: tuple[str, ...]  # keys that the command line sets to one value
+    fixed: tuple[str, ...]  # keys that have one value for all runs
     folder: Path  # for the records of the runs, and their table
     as_fault: Callable[[BaseException, Sequence[str]], TfmError]
 
