@@ -8,8 +8,17 @@ from typing import Any, NoReturn
 from transformer_cli.command import COMMANDS, Command
 from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.registry import did_you_mean
+from transformer_cli.tables import TableFormat
 
-# The options of every command; --multirun only where a command has it.
+
+def table_format(text: str) -> TableFormat:
+    if text not in [form.value for form in TableFormat]:
+        choices = ", ".join(form.value for form in TableFormat)
+        raise ConfigError(f"--table {quoted(text)}: no format of tables. Choose one of {choices}")
+    return TableFormat(text)
+
+
+# The options of every command; those of sweeps only where a command has them.
 COMMON_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--plugin",): {
         "action": "append",
@@ -25,7 +34,18 @@ COMMON_OPTIONS: dict[tuple[str, ...], dict[str, Any]] = {
     ("--cfg",): {"action": "store_true", "help": "print the resolved config and stop"},
     ("--config-dir",): {"metavar": "DIR", "help": "folder with your own YAML files, laid out as ours"},
     ("-m", "--multirun"): {"action": "store_true", "help": "one run for each combination of a,b values"},
+    ("--table",): {
+        "type": table_format,
+        "metavar": "FORMAT",
+        "help": "with -m: print the table of the runs alone, as latex, markdown or csv; all else to standard error",
+    },
 }
+OF_SWEEPS = {("-m", "--multirun"), ("--table",)}  # only where a command has sweeps
+
+
+def common_options(command: Command) -> list[tuple[str, ...]]:
+    """The names of each common option that a command has."""
+    return [names for names in COMMON_OPTIONS if command.sweep or names not in OF_SWEEPS]
 
 
 class _Once(argparse.Action):
@@ -102,9 +122,8 @@ def parser_of(name: str) -> _Parser:
             action: Any = "append" if flag.repeated else _Once
             metavar = "N" if flag.kind is int else option.strip("-").upper()
             parser.add_argument(option, action=action, type=flag.kind, metavar=metavar, help=flag.help)
-    for names, options in COMMON_OPTIONS.items():
-        if "--multirun" not in names or command.sweep:
-            parser.add_argument(*names, **{"action": _Once, **options})
+    for names in common_options(command):
+        parser.add_argument(*names, **{"action": _Once, **COMMON_OPTIONS[names]})
     parser.add_argument("-h", "--help", action="store_true", help="print this and stop")
     return parser
 

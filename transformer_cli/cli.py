@@ -194,8 +194,10 @@ def _run_command(name: str, arguments: list[str]) -> int:
         from transformer_cli import multirun
 
         _report_unused(name, flags, given)
-        multirun.launch(name, parsed.overrides, user_dir, flags, as_fault=as_fault)
+        multirun.launch(name, parsed.overrides, user_dir, flags, as_fault=as_fault, table=parsed.table)
         return 0
+    if command.sweep and parsed.table is not None:
+        raise ConfigError(f"--table {parsed.table.value}: of a sweep, and this is one run. Add -m, or leave it out")
     config = configs.load_config(name, parsed.overrides, flags=flags, user_dir=user_dir)
     if parsed.cfg:
         _print(configs.to_yaml(config))

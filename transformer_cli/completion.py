@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from transformer_cli.arguments import COMMON_OPTIONS
+from transformer_cli.arguments import common_options
 from transformer_cli.command import COMMANDS
 from transformer_cli.errors import ConfigError
 
@@ -50,7 +50,7 @@ def complete(words: Sequence[str]) -> list[str]:
     if command not in COMMANDS:
         return [shell for shell in _SCRIPTS if command == "completion" and shell.startswith(word)]
     if word.startswith("-"):
-        common = [names[-1] for names in COMMON_OPTIONS if "--multirun" not in names or COMMANDS[command].sweep]
+        common = [names[-1] for names in common_options(COMMANDS[command])]
         flags = [*COMMANDS[command].flags, *common, "--help"]
         return [flag for flag in flags if flag.startswith(word)]
     return COMMANDS[command].complete(before[1:], word) or complete_override(command, word)

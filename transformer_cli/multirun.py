@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import count, islice, product
 from pathlib import Path
@@ -33,12 +33,16 @@ from transformer_cli.plugins import RAISED, load_plugins
 from transformer_cli.sweeps import (
     RECORD_FILE,
     RESULTS_FILE,
+    SPREAD,
     as_json,
     read_records,
+    sweep_faults,
     sweep_run_name,
-    sweep_table,
+    sweep_tables,
+    sweep_text,
     value_of,
 )
+from transformer_cli.tables import TableFormat, print_tables
 
 SWEEP_DIR = "hydra.sweep.dir"
 MOST_CHECKED = 100  # combinations, of a quarter of a second each
@@ -59,8 +63,11 @@ def launch(
     flags: Mapping[str, Any],
     *,
     as_fault: Callable[[BaseException, Sequence[str]], TfmError],
+    table: TableFormat | None = None,
 ) -> None:
     """Start one job for each combination of the `a,b,c` values in `overrides`; print the table of their results.
+
+    With a format `table`, the table alone is printed on standard output, and what the jobs print on standard error.
 
     The other jobs run on when one fails. `as_fault` turns an exception, and the command line that raised it, into a
     message and an exit status. Raises ElsewhereError with those of the first job that failed, Stopped if a signal has
@@ -79,10 +86,11 @@ def launch(
         sweep = Sweep(command, dict(flags), fixed, folder, as_fault)
         is_followed = own_dir is None or "${" not in own_dir
         arguments += [f"{SWEEP_DIR}={quoted_for_hydra(str(folder))}"] if is_followed else []
-        ended = _under_hydra(sweep, arguments)
+        with nullcontext() if table is None else _output_as_messages():
+            ended = _under_hydra(sweep, arguments)
         runs = read_records(folder)
         if runs:
-            _report(runs, folder)
+            _report(runs, folder, table)
         if ended is not None and not isinstance(ended, _RunFailed | _Abort):
             raise ended
         _raise_failure(runs)
@@ -234,9 +242,36 @@ def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None
     return None
 
 
-def _report(runs: Sequence[SweepRun], folder: Path) -> None:
+@contextmanager
+def _output_as_messages() -> Iterator[None]:
+    """What this process and those that it starts write to standard output meanwhile goes to standard error."""
+    if sys.stdout is None:
+        raise EnvironmentFault("standard output: closed. Open it, for the table to be printed")
+    sys.stdout.flush()
+    output = sys.stdout.fileno()
+    kept = os.dup(output)
+    try:
+        if sys.stderr is not None:
+            os.dup2(sys.stderr.fileno(), output)
+        else:
+            with open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), output)
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        finally:
+            os.dup2(kept, output)
+            os.close(kept)
+
+
+def _report(runs: Sequence[SweepRun], folder: Path, table: TableFormat | None) -> None:
     file = folder / RESULTS_FILE
-    print(f"\n{sweep_table(runs)}", flush=True)
+    if table is None:
+        print(f"\n{sweep_text(runs)}", flush=True)
+    else:
+        tables = sweep_tables(runs)
+        print_tables(tables, table, notes=[SPREAD] if len(tables) > 1 else [], more=sweep_faults(runs))
     with wrap_os_errors(file, "save the table"):
         write_whole(file, (as_json(runs) + "\n").encode())
     is_near = file.drive == Path.cwd().drive  # of Windows, between which there is no relative path

@@ -11,9 +11,11 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override, QuotedString
 
 from transformer_cli.command import SweepRun
+from transformer_cli.tables import Cell, Column, ResultTable, aligned_lines, cell
 
 MAX_NAME_BYTES = 180  # file systems allow 255, and temporary names need room
 RECORD_FILE, RESULTS_FILE = "run.json", "results.json"
+SPREAD = "mean ± standard deviation (n - 1) over seeds"
 _SEED = "seed"
 
 
@@ -84,31 +86,58 @@ def over_seeds(runs: Sequence[SweepRun]) -> list[SeedGroup]:
     return found
 
 
-def sweep_table(runs: Sequence[SweepRun]) -> str:
-    """The runs in columns; below, mean ± standard deviation over seeds where they were swept."""
-    keys = list(dict.fromkeys(key for run in runs for key in run.changes))
-    names = _score_names(runs)
-    counted = list(dict.fromkeys(name for run in runs for name in run.counts))
-    rows = [["corpus" if counted else "run", *keys, *names, *(counted or ["steps"]), "minutes"]]
-    for run in runs:
-        scores = [_number(run.scores.get(name), name) for name in names]
-        minutes = "before" if run.minutes is None else f"{run.minutes:.1f}"
-        counts = [f"{run.counts[name]:,}" if name in run.counts else "" for name in counted]
-        steps = [] if counted else ["" if run.step is None else str(run.step)]
-        changes = [run.changes.get(key, "") for key in keys]
-        name = run.run_dir or run.corpus or ""
-        rows.append([name, *changes, *scores, *counts, *steps, "" if run.error is not None else minutes])
-    lines = _columns(rows, n_left=1 + len(keys))
-    lines += [f"{run.label}: {run.ended}{run.error}" for run in runs if run.error is not None]
+def sweep_tables(runs: Sequence[SweepRun]) -> list[ResultTable]:
+    """The runs; and mean ± standard deviation over seeds where they were swept."""
     groups = over_seeds(runs)
-    if any(group.n_runs > 1 for group in groups):
-        others = [key for key in keys if key != _SEED]
-        means = [["seeds", *others, *names]]
-        for group in groups:
-            changes = [group.changes.get(key, "") for key in others]
-            means.append([str(group.n_runs), *changes, *(_spread(group, name) for name in names)])
-        lines += ["", "mean ± standard deviation (n - 1) over seeds", *_columns(means, n_left=1 + len(others))]
+    return [_run_table(runs), *([_seed_table(runs, groups)] if any(group.n_runs > 1 for group in groups) else [])]
+
+
+def sweep_faults(runs: Sequence[SweepRun]) -> list[str]:
+    """A line for each run that failed."""
+    return [f"{run.label}: {run.ended}{run.error}" for run in runs if run.error is not None]
+
+
+def sweep_text(runs: Sequence[SweepRun]) -> str:
+    """The tables for a terminal."""
+    first, *means = sweep_tables(runs)
+    lines = [*aligned_lines(first), *sweep_faults(runs)]
+    for table in means:
+        lines += ["", SPREAD, *aligned_lines(table)]
     return "\n".join(lines)
+
+
+def _run_table(runs: Sequence[SweepRun]) -> ResultTable:
+    keys, names = _keys(runs), _score_names(runs)
+    counted = list(dict.fromkeys(name for run in runs for name in run.counts))
+    columns = [Column("corpus" if counted else "run", is_text=True), *(Column(key, is_text=True) for key in keys)]
+    columns += [Column(name) for name in (*names, *(counted or ["steps"]), "minutes")]
+    columns += [Column("error", is_shown=False)] if any(run.error is not None for run in runs) else []
+    rows = []
+    for run in runs:
+        row = [cell(run.run_dir or run.corpus), *(cell(run.changes.get(key)) for key in keys)]
+        row += [cell(run.scores.get(name), _number(run.scores.get(name), name)) for name in names]
+        row += [cell(n, "" if n is None else f"{n:,}") for n in map(run.counts.get, counted)]
+        row += [] if counted else [cell(run.step)]
+        minutes = "before" if run.minutes is None else f"{run.minutes:.1f}"
+        row += [cell(run.minutes, "" if run.error is not None else minutes), cell(run.error)]
+        rows.append(row[: len(columns)])
+    return ResultTable(columns, rows)
+
+
+def _seed_table(runs: Sequence[SweepRun], groups: Sequence[SeedGroup]) -> ResultTable:
+    others, names = [key for key in _keys(runs) if key != _SEED], _score_names(runs)
+    columns = [Column(name, is_text=True) for name in ("seeds", *others)]
+    columns += [Column(name, keys=(f"{name} mean", f"{name} std")) for name in names]
+    rows = []
+    for group in groups:
+        row = [cell(group.n_runs), *(cell(group.changes.get(key)) for key in others)]
+        row += [Cell(_spread(group, name), (group.mean.get(name), group.std.get(name))) for name in names]
+        rows.append(row)
+    return ResultTable(columns, rows)
+
+
+def _keys(runs: Sequence[SweepRun]) -> list[str]:
+    return list(dict.fromkeys(key for run in runs for key in run.changes))
 
 
 def _score_names(runs: Sequence[SweepRun]) -> list[str]:
@@ -126,15 +155,3 @@ def _spread(group: SeedGroup, name: str) -> str:
         return ""
     spread = f" ± {_number(group.std[name], name)}" if name in group.std else ""
     return _number(group.mean[name], name) + spread
-
-
-def _columns(rows: Sequence[Sequence[str]], *, n_left: int) -> list[str]:
-    """Lines of aligned columns, of which the first `n_left` begin at the left and the others end at the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if i < n_left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -1,16 +1,21 @@
 """`tfm evaluate`: what it scores, what it writes, and what it leaves alone. The models copy letters, badly."""
 
+import csv
 import gzip
 import hashlib
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.evaluation.test_metrics import sacrebleu_command
+from tests.evaluation.test_tables import latex_rows, markdown_rows
 from tests.golden.make import FOLDER
 from tests.support.contract import WITHOUT_TORCH, process, refused, run, tree, untouched
 from tests.support.each import each
@@ -182,6 +187,70 @@ def test_a_file_of_translations_is_scored_as_sacrebleu_does_and_not_written(fold
     printed = run(OTHER, folder).out.decode().split("\n")
     assert printed[0] == "t.fr, 4 lines, hypotheses other.fr"
     assert [line.split("  ")[0] for line in printed[1:5]] == ["BLEU", "chrF2", "TER", "tokenised BLEU"]
+
+
+def test_the_numbers_of_a_pasted_table_are_those_of_json(folder: Path) -> None:
+    found = json.loads(run([*OTHER, "--json"], folder).out)
+    plain = run(OTHER, folder).out.decode().split("\n")
+    tables = {form: run([*OTHER, "--table", form], folder) for form in ("csv", "markdown", "latex")}
+    for ran in tables.values():  # what is no table is on standard error
+        assert ran.code == 0
+        assert [line.split() for line in ran.err.decode().split("\n")] == [
+            plain[0].split(),
+            *([*name.split(), signature] for name, signature in named_signatures(found)),
+            *(["t.fr:", *line.split()] for line in plain[5:-1]),
+            [],
+        ]
+    head, row = csv.reader(io.StringIO(tables["csv"].out.decode(), newline=""), strict=True)
+    values = dict(zip(head, row, strict=True))
+    assert (values.pop("test set"), values.pop("lines")) == ("t.fr", "4")
+    for score in found["scores"]:
+        assert float(values.pop(score["name"])) == score["score"]
+        assert values.pop(f"{score['name']} signature") == score["signature"]
+    assert not values
+    wanted = [["test set", "lines"], ["t.fr", "4"]]
+    wanted[0] += [score["name"] for score in found["scores"]]
+    wanted[1] += [f"{score['score']:.2f}" for score in found["scores"]]
+    rows, aligned, html = markdown_rows(tables["markdown"].out.decode())
+    assert (rows, aligned) == (wanted, ["", *["text-align:right"] * 5])
+    latex = tables["latex"].out.decode()
+    assert latex_rows(latex) == wanted
+    for _, signature in named_signatures(found):
+        assert f"  {signature} -->" in "".join(html)
+        assert f"  {signature}\n" in latex
+
+
+def named_signatures(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(score["name"], score["signature"]) for score in found["scores"]]
+
+
+def test_a_pasted_table_of_a_model_names_its_search_in_a_comment(folder: Path) -> None:
+    ran = run([*MODEL, "decode=greedy", "metrics=[chrf]", "--table", "latex", "--save", "out"], folder)
+    assert ran.code == 0, ran.err
+    assert re.search(
+        r"^% text, 6 lines, model\.safetensors\n% chrF2  nrefs:1\|.*\n% search:greedy\|", ran.out.decode(), re.M
+    )
+    assert latex_rows(ran.out.decode())[0] == ["test set", "lines", "chrF2"]
+
+
+@each(
+    "arguments, says",
+    [
+        ([*OTHER, "--table", "csv", "--json"], "--table csv: and --json is another format. Leave one of them out"),
+        ([*OTHER, "--table", "tex"], "table: Invalid value 'tex', expected one of [latex, markdown, csv]"),
+        (
+            ["evaluate", "--test-set", "list", "--table", "latex"],
+            "--table latex: of scores, and --test-set list prints",
+        ),
+        (
+            ["evaluate", "data=labels", "data.test=test.tsv", "--hypotheses", "other.fr", "--table", "markdown"],
+            "--table markdown: for scores of translations; these are labels. Leave it out",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_printed_is_refused(folder: Path, arguments: list[str], says: str) -> None:
+    put(folder / "test.tsv", ["good\ta film", "bad\tno film", "good\tfine", "bad\tdull"])
+    refused(arguments, folder, code=2, says=[says])
 
 
 def test_scoring_a_file_loads_neither_torch_nor_a_model(folder: Path) -> None:

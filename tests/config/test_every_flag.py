@@ -85,6 +85,7 @@ VALUES: dict[str, str] = {
     "--shard": "2/3",
     "--source": "s.en",
     "--source-lang": "no",
+    "--table": "markdown",
     "--tag": "<2de> <bt>",
     "--target-lang": "de",
     "--terms": "t.tsv",
@@ -386,6 +387,9 @@ RUNS: dict[str, dict[str, Case]] = {
         "--robustness": Case("--robustness robustness_lines=2", "upper|capital"),
         "--report": Case("--report robustness robustness_lines=2", "upper|capital"),
         "--json": Case("--json", r"^\s*\{"),
+        "--table": Case(
+            "--table csv", r"^test set,lines,chrF2", base="--hypotheses one.fr --reference text.fr metrics=[chrf]"
+        ),
         "--engine": heavy("--engine ctranslate2", "chrF"),
         "--device": Case("--device cpu", "chrF", base="--checkpoint m --source two --reference two metrics=[chrf]"),
     },
@@ -398,6 +402,7 @@ RUNS: dict[str, dict[str, Case]] = {
         "--output": Case("--output p.html", writes="p.html", base=f"one.fr two.fr --reference text.fr {FEW}"),
         "--overwrite": Case("--overwrite", "page.html"),
         "--json": Case("--json", r"^\s*\{"),
+        "--table": Case("--table markdown", r"^\| system +\| chrF2 score \|"),
         "--seed": Case("--seed 5 --json", "seed:5"),
         "--samples": Case(
             "--samples 30 --json", "bs:30", base="one.fr two.fr --reference text.fr metrics=[chrf] trials=20"

@@ -1,5 +1,6 @@
 """Test sets by name: sacrebleu's cache is filled from a server on this machine, and scores are those of its command."""
 
+import csv
 import hashlib
 import io
 import json
@@ -246,6 +247,13 @@ def test_scores_of_files_are_those_of_sacrebleus_own_command(cache: Path, tmp_pa
         assert row == [f"{name}.en-de,", file, "3", *(f"{score['score']:.2f}" for score in expected)]
     assert found[1]["scores"][0]["signature"].startswith("nrefs:2|")
     assert ["BLEU", found[1]["scores"][0]["signature"], "(wmt20/tworefs.en-de,", "b)"] in rows
+    ran = run(
+        [*command, "--hypotheses", "a", "--hypotheses", "b", "metrics=[bleu,chrf,ter]", "--table", "csv"], tmp_path
+    )
+    pasted = [*csv.DictReader(io.StringIO(ran.out.decode(), newline=""), strict=True)]
+    assert [row["test set"] for row in pasted] == ["wmt14.en-de, a", "wmt20/tworefs.en-de, b"]
+    assert [float(row["BLEU"]) for row in pasted] == [one["scores"][0]["score"] for one in found]
+    assert [row["BLEU signature"] for row in pasted] == [one["scores"][0]["signature"] for one in found]
 
 
 def test_one_set_is_reported_as_any_test_set(cache: Path, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ PART_OF = {
     "logs": "errors",
     "files": "errors",
     "system": "errors",
+    "tables": "errors",
     "standard_streams": "errors",
     "environment": "errors",
     "extras": "errors",

@@ -1,6 +1,10 @@
 """Sweeps: names of their runs, the table at their end, and what becomes of a run that fails."""
 
+import csv
+import io
 import json
+import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -12,13 +16,15 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 
 from tests.data.test_corpus_faults import TRAIN, write
+from tests.evaluation.test_tables import latex_rows, markdown_rows
 from tests.support.contract import process, refused, run
+from tests.support.each import each
 from tests.support.forked import Ran
 from tests.toy.run import sentences
 from transformer_cli.commands.train.run import Trained
 from transformer_cli.config.train import Device, TrainConfig
 from transformer_cli.errors import DataError, Stopped
-from transformer_cli.sweeps import SweepRun, over_seeds, sweep_run_name, sweep_table
+from transformer_cli.sweeps import SweepRun, over_seeds, sweep_run_name, sweep_text
 from transformer_cli.training import run_directory
 
 SWEEP = ["train", "-m", *(word for word in TRAIN[1:] if word != "name=run"), "data.train=corpus"]
@@ -82,7 +88,7 @@ def test_scores_over_seeds_are_a_mean_with_its_sample_standard_deviation() -> No
     pre, post = over_seeds(rows)
     assert (pre.changes, pre.n_runs, pre.mean, pre.std) == ({"norm": "pre"}, 3, {"test BLEU": 42}, {"test BLEU": 2})
     assert (post.changes, post.n_runs, post.mean, post.std) == ({"norm": "post"}, 1, {"test BLEU": 30}, {})
-    lines = sweep_table(rows).split("\n")
+    lines = sweep_text(rows).split("\n")
     assert lines[0].split() == ["run", "norm", "seed", "test", "BLEU", "steps", "minutes"]
     assert lines[1].split() == ["runs/x", "pre", "1", "40.00", "500", "1.3"]
     assert "norm=post,seed=2: failed: broke" in lines
@@ -90,7 +96,65 @@ def test_scores_over_seeds_are_a_mean_with_its_sample_standard_deviation() -> No
 
 
 def test_single_runs_have_no_mean() -> None:
-    assert "mean" not in sweep_table([row(1, 40), row(1, 30, "post")])
+    assert "mean" not in sweep_text([row(1, 40), row(1, 30, "post")])
+
+
+@pytest.fixture
+def trained_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs print and score without training; that of seed 3 fails."""
+
+    def train(config: TrainConfig) -> Trained:
+        print(f"scores of {config.name}")
+        os.write(1, b"as a library prints\n")
+        if config.seed == 3:
+            raise DataError("corpus_3: broken. Correct it")
+        scores: dict[str, float | None] = {"test BLEU": 10 / config.seed}
+        return Trained(Path(config.runs) / str(config.name), 33.3, 500, scores, is_new=False)
+
+    monkeypatch.setattr("transformer_cli.commands.train.run.train_and_report", train)
+
+
+@pytest.mark.usefixtures("trained_at_once")
+@each("form", ["csv", "markdown", "latex"])
+def test_the_table_of_a_sweep_is_alone_on_standard_output(folder: Path, form: str) -> None:
+    ran = run([*SWEEP, "--name", "a_b", "norm=pre", "seed=1,2,3", "--table", form], folder)
+    assert ran.code == 3
+    out, err = ran.out.decode(), ran.err.decode()
+    assert err.count("as a library prints") == err.count("scores of a_b") == 3
+    assert "\nseed=3: failed: corpus_3: broken. Correct it\n" in err
+    saved = results(folder)["runs"]
+    names = [one["run_dir"] or "" for one in saved]
+    assert names == ["runs/a_b-seed=1", "runs/a_b-seed=2", ""]
+    if form == "csv":
+        head, *rows = csv.reader(io.StringIO(out, newline=""), strict=True)
+        assert head == ["run", "seed", "test BLEU", "steps", "minutes", "error"]
+        assert [row[2] and float(row[2]) for row in rows] == [one["scores"].get("test BLEU", "") for one in saved]
+        assert [(row[1], row[5]) for row in rows] == [("1", ""), ("2", ""), ("3", "corpus_3: broken. Correct it")]
+        return
+    mean = "7.50 ± 3.54"  # of 10 and 5, whose deviations are 2.5: sqrt(12.5) = 3.54
+    if form == "markdown":
+        rows, aligned, _ = markdown_rows(out)
+        assert aligned == ["", "", *["text-align:right"] * 3, "", "text-align:right"]
+        runs, means = rows[:4], rows[4:]
+        assert runs[0] == ["run", "seed", "test BLEU", "steps", "minutes"]
+    else:
+        first, second = re.findall(r"\\begin\{tabular\}.*?\\end\{tabular\}\n", out, re.DOTALL)
+        runs, means = (latex_rows("% needs \\usepackage{booktabs}\n" + one) for one in (first, second))
+        assert out.endswith("\\end{tabular}\n% mean ± standard deviation (n - 1) over seeds\n")
+        assert "textbf" not in out  # a sweep has no test of significance
+    assert [row[:3] for row in runs[1:]] == [[names[0], "1", "10.00"], [names[1], "2", "5.00"], ["", "3", ""]]
+    assert means == [["seeds", "test BLEU"], ["2", mean]]
+
+
+@each(
+    "arguments, says",
+    [
+        (["--table", "csv"], "--table csv: of a sweep, and this is one run. Add -m"),
+        (["-m", "--table", "tsv"], "--table 'tsv': no format of tables. Choose one of latex, markdown, csv"),
+    ],
+)
+def test_a_table_that_cannot_be_printed_is_refused(folder: Path, arguments: list[str], says: str) -> None:
+    refused(["train", *arguments], folder, code=2, says=[says])
 
 
 @pytest.mark.slow

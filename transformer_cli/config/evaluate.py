@@ -12,6 +12,7 @@ from transformer_cli.config.fields import CHECKPOINTS, DEVICE, PLUGINS, RUNS, SE
 from transformer_cli.config.shared import ENGINE, FROM, TAG, TO, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
+from transformer_cli.tables import TableFormat
 
 # The last two are reported for the languages that papers report them for.
 _METRICS = ("bleu", "chrf", "ter", "tokenised_bleu", "paper_bleu")
@@ -24,6 +25,15 @@ OF_A_MODEL = ("checkpoint", "engine", "decode", "save", *_OF_DIRECTIONS, "robust
 
 ROBUSTNESS = "robustness"  # the report that has a flag of its own
 ROBUSTNESS_LINES = 500
+
+
+TABLE = "Print the table alone, to be pasted: as LaTeX, Markdown or CSV; all else goes to standard error."
+
+
+def check_table(table: TableFormat | None, *, as_json: bool) -> None:
+    """Raise ConfigError for two formats."""
+    if table is not None and as_json:
+        raise ConfigError(f"--table {table.value}: and --json is another format. Leave one of them out")
 
 
 @dataclass
@@ -87,6 +97,7 @@ class EvaluateConfig:
         [], "Reports beside the scores, by name: robustness, or one that a plugin registers.", flag="--report"
     )
     json: bool = key(False, "Print JSON.", flag="--json")
+    table: TableFormat | None = key(None, TABLE, flag="--table")
     engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE, flag="--device")
@@ -105,6 +116,7 @@ class EvaluateConfig:
         if not self.metrics:
             raise ConfigError("metrics=[]: nothing to score by. Choose one or more")
         check_bleu_tokenizer("tokenize", self.tokenize)
+        check_table(self.table, as_json=self.json)
         self._check_test_set()
         for name, value in (("source", self.source), ("reference", self.reference)):
             if value is not None and self.data is not None:
@@ -172,6 +184,8 @@ class EvaluateConfig:
             raise ConfigError(f"--sentence-scores {self.sentence_scores}: for translations; {why}. Leave it out")
         if self.test_set:
             raise ConfigError(f"--test-set {','.join(self.test_set)}: for translations; {why}. Leave it out")
+        if self.table is not None:
+            raise ConfigError(f"--table {self.table.value}: for scores of translations; {why}. Leave it out")
         for name in self.reports:
             flag = "--robustness" if name == ROBUSTNESS and self.robustness else f"--report {name}"
             raise ConfigError(f"{flag}: for translations; {why}. Leave it out")

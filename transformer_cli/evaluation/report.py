@@ -9,6 +9,7 @@ from transformer_cli.evaluation.extra_reports import ExtraReport
 from transformer_cli.evaluation.metrics import Score, SentenceScores, Translations
 from transformer_cli.evaluation.translation import PartResults
 from transformer_cli.logs import LOGGER
+from transformer_cli.tables import Column, ResultTable, TableFormat, aligned_lines, cell, print_tables
 
 
 @dataclass(frozen=True)
@@ -61,40 +62,61 @@ class Report:
         return as_dict(whole.results.scores, **facts)
 
 
-def print_report(report: Report, *, as_json: bool) -> None:
+def print_report(report: Report, *, as_json: bool, table: TableFormat | None = None) -> None:
     """Scores and search to stdout, those of several parts as a table; what could not be computed, as log lines."""
     if as_json:
         print(json.dumps(report.as_dict(), indent=2))
         return
+    rows = [(part.name, part) for part in report.results]
+    if table is not None:
+        _print_tables(rows, report.provenance.headline(), report.provenance.search, table)
+        return
     print(report.provenance.headline())
     if len(report.results) > 1:
-        lines = table_lines([(part.name, part) for part in report.results])
+        lines = table_lines(rows)
     else:
         lines = [*text_lines(report.results[-1].results.scores), *report.results[-1].statistics.lines()]
     _print_text(lines, report.results, report.provenance.search)
 
 
-def print_reports(reports: Sequence[Report], *, as_json: bool) -> None:
+def print_reports(reports: Sequence[Report], *, as_json: bool, table: TableFormat | None = None) -> None:
     """Prints the reports of several test sets, by one model or each in its own file: a table, or a list in JSON."""
     if len(reports) == 1:
-        print_report(reports[0], as_json=as_json)
+        print_report(reports[0], as_json=as_json, table=table)
         return
     if as_json:
         print(json.dumps([report.as_dict() for report in reports], indent=2))
         return
     model = reports[0].provenance.model
-    if model is not None:
-        print(model)
     rows = [
         (one.name if model is not None else f"{one.name}, {report.provenance.hypotheses}", one)
         for report in reports
         for one in report.results
     ]
+    if table is not None:
+        _print_tables(rows, model, reports[0].provenance.search, table)
+        return
+    if model is not None:
+        print(model)
     _print_text(table_lines(rows), [one for _, one in rows], reports[0].provenance.search)
+
+
+def _print_tables(
+    rows: Sequence[tuple[str, PartResults]], headline: str | None, search: str | None, form: TableFormat
+) -> None:
+    notes = [line for line in (headline, *_signature_lines(rows), search) if line is not None]
+    print_tables([score_table(rows)], form, notes=notes, more=_statistics_lines(rows))
+    _warn_of_missing([one for _, one in rows])
 
 
 def _print_text(lines: Sequence[str], results: Sequence[PartResults], search: str | None) -> None:
     print("\n".join(lines), flush=True)  # before a log line follows it
+    _warn_of_missing(results)
+    if search is not None:
+        print(search, flush=True)
+
+
+def _warn_of_missing(results: Sequence[PartResults]) -> None:
     reasons: dict[tuple[str, str], list[str]] = {}
     for one in results:
         for metric, reason in one.results.missing.items():
@@ -102,34 +124,48 @@ def _print_text(lines: Sequence[str], results: Sequence[PartResults], search: st
     for (metric, reason), names in reasons.items():
         where = f"{', '.join(names)}: " if len(names) < len(results) else ""
         LOGGER.warning("%sno %s: %s", where, metric, reason)
-    if search is not None:
-        print(search, flush=True)
 
 
 def table_lines(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
     """A row of each, a column of each metric; below it signatures, with the rows that each is of, and statistics."""
-    metrics = list(dict.fromkeys(score.name for _, row in rows for score in row.results.scores))
-    table = [["test set", "lines", *metrics]]
-    signatures: dict[tuple[str, str], list[str]] = {}
+    return [*aligned_lines(score_table(rows)), *_signature_lines(rows), *_statistics_lines(rows)]
+
+
+def score_table(rows: Sequence[tuple[str, PartResults]]) -> ResultTable:
+    """A row of each, a column of each metric, and in CSV one of its signatures."""
+    metrics = _metrics(rows)
+    columns = [Column("test set", is_text=True), Column("lines"), *(Column(metric) for metric in metrics)]
+    columns += [Column(f"{metric} signature", is_shown=False) for metric in metrics]
+    cells = []
     for label, row in rows:
         scores = {score.name: score for score in row.results.scores}
-        values = [
-            f"{scores[metric].value:.{scores[metric].digits}f}" if metric in scores else "-" for metric in metrics
-        ]
-        table.append([label, f"{row.n_lines:,}", *values])
+        found = [scores.get(metric) for metric in metrics]
+        figures = [cell(None, "-") if one is None else cell(one.value, f"{one.value:.{one.digits}f}") for one in found]
+        signatures = [cell(None if one is None else one.signature) for one in found]
+        cells.append([cell(label), cell(row.n_lines, f"{row.n_lines:,}"), *figures, *signatures])
+    return ResultTable(columns, cells)
+
+
+def _metrics(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
+    return list(dict.fromkeys(score.name for _, row in rows for score in row.results.scores))
+
+
+def _signature_lines(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
+    metrics, lines = _metrics(rows), []
+    signatures: dict[tuple[str, str], list[str]] = {}
+    for label, row in rows:
         for score in row.results.scores:
             signatures.setdefault((score.name, score.signature), []).append(label)
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join([cells[0].ljust(widths[0]), *(cell.rjust(n) for cell, n in zip(cells[1:], widths[1:], strict=True))])
-        for cells in table
-    ]
     width = max(map(len, metrics), default=0)
     for (metric, signature), labels in sorted(signatures.items(), key=lambda item: metrics.index(item[0][0])):
         n_scored = sum(len(those) for (name, _), those in signatures.items() if name == metric)
         of = f"  ({', '.join(labels)})" if len(labels) < n_scored else ""
         lines.append(f"{metric:<{width}}  {signature}{of}")
-    return lines + [f"{label}: {line}" for label, row in rows for line in row.statistics.lines()]
+    return lines
+
+
+def _statistics_lines(rows: Sequence[tuple[str, PartResults]]) -> list[str]:
+    return [f"{label}: {line}" for label, row in rows for line in row.statistics.lines()]
 
 
 def print_sets(sets: Mapping[str, Sequence[str]], *, as_json: bool) -> None:

@@ -212,7 +212,7 @@ def _show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in:
         reports = [
             replace(one.report, provenance=replace(one.report.provenance, extra=_measured(one))) for one in evaluated
         ]
-    print_reports(reports, as_json=config.json)
+    print_reports(reports, as_json=config.json, table=config.table)
     if config.json:
         return
     for report in reports:
@@ -224,7 +224,11 @@ def _show(evaluated: Sequence[Evaluated], config: EvaluateConfig, *, trained_in:
                 extra.keep(trained_in, one.report.provenance.facts())
             else:
                 where = [f"{one.report.provenance.test_set}:"] if len(evaluated) > 1 else []
-                print("\n".join([*where, *extra.lines()]), flush=True)
+                lines = "\n".join([*where, *extra.lines()])
+                if config.table is None:
+                    print(lines, flush=True)
+                elif sys.stderr is not None:
+                    print(lines, file=sys.stderr, flush=True)
 
 
 def _measured(evaluated: Evaluated) -> dict[str, ExtraReport]:

@@ -39,7 +39,7 @@ def score_files(config: EvaluateConfig, hypotheses: Sequence[Lines]) -> None:
         check_lines(lines, len(text), f"data={config.data.name}: its test set")
         sources = [split_tags(line, config.data.all_tags)[1] for line in text.sources]
         test = TestSet(f"{config.data.title}.test", sources, [text.targets], text.parts)
-    print_report(_score_translations(config, lines, test), as_json=config.json)
+    print_report(_score_translations(config, lines, test), as_json=config.json, table=config.table)
 
 
 def score_named_sets(config: EvaluateConfig, hypotheses: Sequence[Lines]) -> None:
@@ -49,7 +49,7 @@ def score_named_sets(config: EvaluateConfig, hypotheses: Sequence[Lines]) -> Non
     for lines, test in zip(hypotheses, tests, strict=True):
         check_lines(lines, len(test.sources), test.name)
     reports = [_score_translations(config, *pair) for pair in zip(hypotheses, tests, strict=True)]
-    print_reports(reports, as_json=config.json)
+    print_reports(reports, as_json=config.json, table=config.table)
 
 
 def _score_translations(config: EvaluateConfig, hypotheses: Lines, test: TestSet) -> Report:

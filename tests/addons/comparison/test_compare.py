@@ -1,6 +1,8 @@
 """`tfm compare` of files and of models: what it claims, with the p-values of sacrebleu's own command."""
 
+import csv
 import gzip
+import io
 import json
 import subprocess
 import sys
@@ -12,13 +14,18 @@ from typing import Any
 import pytest
 
 from tests.evaluation.test_metrics import noised
+from tests.evaluation.test_tables import latex_rows, markdown_rows
 from tests.golden.make import FOLDER
 from tests.support.contract import WITHOUT_TORCH, process, refused, run
 from tests.support.forked import environment
 from tests.toy.run import sentences
 from transformer_cli.addons.comparison.compare_models import notes_on_tags
+from transformer_cli.addons.comparison.groups import Grouping, compare_groups
 from transformer_cli.addons.comparison.keys import CompareConfig
+from transformer_cli.addons.comparison.report import comparison_lines, comparison_tables
+from transformer_cli.addons.comparison.results import Comparison, System
 from transformer_cli.evaluation import test_sets
+from transformer_cli.evaluation.significance import MetricComparison, PairedResult, SystemScore
 
 WORDS = [
     "the",
@@ -168,10 +175,6 @@ def test_the_table_marks_what_is_significant(folder: Path) -> None:
     page.write_text("old")
     ran = run(["compare", "a.en", "b.en", "worse.en", "--reference", "r0.en", "--json", "samples=100"], folder)
     assert (ran.code, page.read_text()) == (0, "old")
-    from transformer_cli.addons.comparison.report import comparison_lines
-    from transformer_cli.addons.comparison.results import Comparison, System
-    from transformer_cli.evaluation.significance import MetricComparison, PairedResult, SystemScore
-
     results = [None, PairedResult(1.5, 0.01, 0.002), PairedResult(-0.2, 0.4, 0.5)]
     scores = [SystemScore(30, 30.1, 1.0), SystemScore(31.5, 31.4, 1.1), SystemScore(29.8, 29.9, 0.9)]
     metric = MetricComparison("BLEU", "tok:13a", True, scores, results)
@@ -179,6 +182,84 @@ def test_the_table_marks_what_is_significant(folder: Path) -> None:
     lines = comparison_lines(Comparison("test", 1, 1, systems, [metric], "BLEU"))
     assert lines[4].split() == ["b", "31.50", "(31.40", "±", "1.10)", "+1.50", "0.0100", "0.0020", "*"]
     assert lines[5].split()[-1] == "0.5000"
+
+
+# ---- Tables that are pasted
+
+
+def table_of(folder: Path, form: str, *arguments: str) -> str:
+    """Standard output, which the table has to itself."""
+    ran = run(["compare", *arguments, "--table", form], folder)
+    assert ran.code == 0, ran.err
+    assert not (folder / "compare.html").exists()
+    assert "is worse than a.en by" in ran.err.decode()
+    return ran.out.decode()
+
+
+def test_the_numbers_of_a_pasted_table_are_those_of_json(folder: Path) -> None:
+    arguments = ["a.en", "b.en", "worse.en", "--reference", "r0.en", "--metrics", "bleu,ter", *FEW]
+    found = compared(folder, *arguments)
+    head, *rows = csv.reader(io.StringIO(table_of(folder, "csv", *arguments), newline=""), strict=True)
+    for number, row in enumerate(rows):
+        values = dict(zip(head, row, strict=True))
+        assert values.pop("system") == found["systems"][number]["name"]
+        for metric in found["metrics"]:
+            wanted = {**metric["scores"][number], "signature": metric["signature"]}
+            wanted |= metric["against_baseline"][number] or dict.fromkeys(metric["against_baseline"][1])
+            for key, value in wanted.items():
+                written = values.pop(f"{metric['name']} {key}")
+                assert written == ("" if value is None else value if key == "signature" else json.dumps(value))
+        assert not values
+    cells, aligned, html = markdown_rows(table_of(folder, "markdown", *arguments))
+    assert aligned == ["", *["text-align:right"] * 12]
+    shown = [[f"{metric['scores'][i]['score']:.2f}" for metric in found["metrics"]] for i in range(3)]
+    assert [[row[1], row[7]] for row in cells[1:]] == shown
+    assert all(metric["signature"] in "".join(html) for metric in found["metrics"])
+    latex = table_of(folder, "latex", *arguments)
+    assert [[row[1].strip("*"), row[7].strip("*")] for row in latex_rows(latex)[1:]] == shown
+    assert all(f"\n% {metric['name']}  {metric['signature']}\n" in latex for metric in found["metrics"])
+
+
+@pytest.mark.parametrize(
+    ("systems", "bold"),
+    [
+        (["a.en", "worse.en"], ["a.en"]),
+        (["worse.en", "a.en"], ["a.en"]),
+        (["a.en", "b.en", "worse.en"], []),  # the best two are as good
+        (["worse.en", "a.en", "b.en"], []),  # and neither of them is the baseline
+        (["worse.en", "r1.en", "worst.en"], ["r1.en"]),
+        (["worse.en", "a.en", "copy.en"], []),
+    ],
+)
+def test_the_best_score_is_bold_where_it_differs_significantly_from_each_other(
+    folder: Path, systems: list[str], bold: list[str]
+) -> None:
+    put(folder / "copy.en", (folder / "a.en").read_text().split("\n")[:-1])
+    put(folder / "worst.en", ["nothing"] * 60)
+    ran = run(["compare", *systems, "--reference", "r0.en", "--table", "latex", "samples=100", "trials=200"], folder)
+    rows = latex_rows(ran.out.decode())[1:]
+    for column in (1, 7):  # BLEU and chrF2, which are columns of six
+        assert [row[0] for row in rows if row[column].startswith("**")] == bold, ran.out
+
+
+def test_a_lower_score_is_bold_where_lower_is_better(folder: Path) -> None:
+    text = table_of(folder, "latex", "a.en", "worse.en", "--reference", "r0.en", "--metrics", "ter", *FEW)
+    first, second = latex_rows(text)[1:]
+    assert first[1] == f"**{first[1].strip('*')}**"
+    assert float(first[1].strip("*")) < float(second[1])
+
+
+def test_groups_of_runs_are_a_second_table() -> None:
+    systems = [System(name, name, "run", [name], group="g") for name in "ab"]
+    results = [None, PairedResult(1.5, 0.01, 0.002)]
+    scores = [SystemScore(30, 30.1, 1.0), SystemScore(33, 31.4, 1.1)]
+    metric = MetricComparison("BLEU", "tok:13a", True, scores, results)
+    groups, _ = compare_groups("ab", Grouping(["g", "g"]), [metric])
+    found = Comparison("test", 1, 1, systems, [metric], "BLEU", groups=groups)
+    first, second = comparison_tables(found)
+    assert [[row[0].text, row[1].text] for row in first.rows] == [["a", "g"], ["b", "g"]]
+    # By hand: the deviations of 30 and 33 from 31.5 are 1.5, and the square root of 4.5 is 2.12.
+    assert [one.text for one in second.rows[0]] == ["g", "2", "BLEU", "31.50", "2.12", "30.00-33.00"]
 
 
 def test_models_and_files_are_compared_on_the_same_text(folder: Path) -> None:
@@ -219,6 +300,7 @@ def test_files_are_compared_without_torch(folder: Path) -> None:
         (["a.en", "b.en", "--reference", "r0.en", "--metrics", "paper_bleu"], 2, "has no scores of single lines"),
         (["a.en", "b.en", "--reference", "r0.en", "--output", "a.en"], 2, "a.en: both system a.en and --output"),
         (["a.en", "b.en", "--reference", "r0.en", "--seed", "0"], 2, "seed=0: out of range"),
+        (["a.en", "b.en", "--reference", "r0.en", "--table", "csv", "--json"], 2, "--table csv: and --json is another"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_one_line(

@@ -315,6 +315,8 @@ def test_the_table_is_printed_behind_the_scores_and_is_in_the_json(
     assert table[1].split()[2:5] == ["6", f"{upper['chrf_plain']:.1f}", f"{upper['chrf_reference']:.1f}"]
     suite = make_suite((folder / "t.en").read_text().split("\n")[:-1], n_lines=500, seed=1)
     assert calls[2] == suite.sources
+    pasted = run([*COMMAND, *GREEDY, "--robustness", "--table", "csv"], folder)
+    assert (pasted.out.count(b"\r\n"), ran.out.removeprefix(alone.out) in pasted.err) == (2, True)
     fewer = run([*COMMAND, *GREEDY, "--robustness", "robustness_lines=2", "seed=3"], folder).out.decode()
     assert f"robustness suite {VERSION}, seed 3, 2 lines of 7\n" in fewer
 

@@ -7,10 +7,12 @@ from transformer_cli.config.checks import BLEU_TOKENIZERS, check_bleu_tokenizer
 from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.evaluate import TABLE, check_table
 from transformer_cli.config.fields import DEVICE, OVERWRITE, PLUGINS, check_ranges, key
 from transformer_cli.config.shared import ENGINE, FROM, TAG, TO, engine_names
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
+from transformer_cli.tables import TableFormat
 
 COMPARED = ("bleu", "chrf")
 
@@ -59,10 +61,14 @@ class CompareConfig:
     samples: int = key(1000, "Resamples of the paired bootstrap test.", low=20, flag="--samples")
     trials: int = key(10_000, "Trials of the approximate randomization test.", low=20)
     output: str | None = key(
-        None, "File for the page; unset: compare.html, but none with json=true.", path=True, flag="--output"
+        None,
+        "File for the page; unset: compare.html, but none with json=true or a table to be pasted.",
+        path=True,
+        flag="--output",
     )
     overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
     json: bool = key(False, "Print JSON.", flag="--json")
+    table: TableFormat | None = key(None, TABLE, flag="--table")
     engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     search_seed: int = key(1, "Seed of a search that draws at random.", low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE, flag="--device")
@@ -73,6 +79,7 @@ class CompareConfig:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+        check_table(self.table, as_json=self.json)
         check_bleu_tokenizer("tokenize", self.tokenize)
         names = [name.strip() for entry in self.metrics for name in entry.split(",")]  # as --metrics bleu,ter
         self.metrics = [name for name in dict.fromkeys(names) if name]

@@ -1,7 +1,7 @@
 """Every figure of a comparison, from the translations of the systems."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sacrebleu.metrics.bleu import BLEU
 
@@ -24,7 +24,14 @@ from transformer_cli.evaluation.metrics import (
     Translations,
     sentence_scores,
 )
-from transformer_cli.evaluation.significance import Draws, Resampling, Statistics, compare_systems, statistics_of
+from transformer_cli.evaluation.significance import (
+    Draws,
+    MetricComparison,
+    Resampling,
+    Statistics,
+    compare_systems,
+    statistics_of,
+)
 from transformer_cli.evaluation.text_statistics import TextStatistics, text_statistics
 
 
@@ -36,6 +43,7 @@ class Measures:
     sentence_metric: str
     n_sentences: int  # in either direction
     resampling: Resampling
+    finds_best: bool = False  # whether the best system is tested against each other one, not the baseline alone
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,11 @@ def compare(
         )
     draws = Draws(len(systems[0].translations), measures.resampling)
     metrics = [compare_systems(statistics, draws) for statistics in known.values()]
+    best = {
+        metric.name: clear_best(statistics, metric, draws)
+        for statistics, metric in zip(known.values(), metrics, strict=True)
+        if measures.finds_best
+    }
 
     names = [system.name for system in systems]
     grouping = find_groups(names, background.configs or [None] * len(systems))
@@ -109,7 +122,25 @@ def compare(
         source_language=settings.source_lang or None,
         target_language=settings.target_lang or None,
         notes=[*notes, *grouping.notes, *_cautions(len(systems), grouping.group_of, measures)],
+        clear_best={name: system for name, system in best.items() if system is not None},
     )
+
+
+def clear_best(statistics: Statistics, found: MetricComparison, draws: Draws) -> int | None:
+    """The system with the best score, if it differs significantly from each other one.
+
+    `found` has the tests against the baseline; those against the others are made here, with the same draws.
+    """
+    scores = [one.score for one in found.scores]
+    best = scores.index(max(scores) if found.higher_is_better else min(scores))
+    results = found.against_baseline[1:]
+    if best > 0:
+        against_baseline, others = found.against_baseline[best], [i for i in range(1, len(scores)) if i != best]
+        results = [against_baseline]
+        if others and against_baseline is not None and against_baseline.is_significant():
+            rows = [statistics.rows[i] for i in (best, *others)]
+            results += compare_systems(replace(statistics, rows=rows), draws).against_baseline[1:]
+    return best if all(result is not None and result.is_significant() for result in results) else None
 
 
 def _counts(of: TextStatistics) -> dict[str, float | int | None]:

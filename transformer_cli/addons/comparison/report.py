@@ -6,27 +6,49 @@ from typing import Any
 
 from transformer_cli.addons.comparison.results import Comparison, GroupComparison
 from transformer_cli.evaluation.significance import MetricComparison, PairedResult
+from transformer_cli.tables import Cell, Column, ResultTable, aligned_lines, cell
 
 _LEVEL = 0.05
 
 
+LEGEND = (
+    "score (mean of the resamples ± half of the 95 % interval); p of bootstrap and randomization;"
+    f" *: both below {_LEVEL}"
+)
+
+BOLD = "bold: the best score, where the same tests find it different from that of each other system"
+
+
 def comparison_lines(comparison: Comparison) -> list[str]:
     """The table, the groups, what is known of the search, and a conclusion in words for each system."""
+    first, *groups = comparison_tables(comparison)
+    lines = [headline(comparison), "", *aligned_lines(first), LEGEND]
+    for table in groups:
+        lines += ["", *aligned_lines(table)]
+    return [*lines, "", *findings(comparison), "", *signature_lines(comparison)]
+
+
+def comparison_tables(comparison: Comparison) -> list[ResultTable]:
+    """The systems; and the groups of runs where there are some."""
+    return [_system_table(comparison), *([_group_table(comparison)] if comparison.groups else [])]
+
+
+def headline(comparison: Comparison) -> str:
     references = f"{comparison.n_references} reference" + ("s" if comparison.n_references > 1 else "")
-    lines = [f"{comparison.test_set}, {comparison.n_lines:,} lines, {references}", ""]
-    lines += _aligned(_table(comparison))
-    lines.append(
-        "score (mean of the resamples ± half of the 95 % interval); p of bootstrap and randomization;"
-        f" *: both below {_LEVEL}"
-    )
-    if comparison.groups:
-        lines += ["", *_aligned(_group_table(comparison))]
-    lines += ["", *conclusions(comparison)]
-    if comparison.notes:
-        lines += ["", *(f"- {note}" for note in comparison.notes)]
-    lines += ["", *(f"{metric.name}  {metric.signature}" for metric in comparison.metrics)]
-    lines += [f"{system.name}  {system.search}" for system in comparison.systems if system.search is not None]
-    return lines
+    return f"{comparison.test_set}, {comparison.n_lines:,} lines, {references}"
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """The conclusions, and the notes below them."""
+    notes = ["", *(f"- {note}" for note in comparison.notes)] if comparison.notes else []
+    return [*conclusions(comparison), *notes]
+
+
+def signature_lines(comparison: Comparison) -> list[str]:
+    return [
+        *(f"{metric.name}  {metric.signature}" for metric in comparison.metrics),
+        *(f"{system.name}  {system.search}" for system in comparison.systems if system.search is not None),
+    ]
 
 
 def conclusions(comparison: Comparison) -> list[str]:
@@ -79,49 +101,53 @@ def _group_conclusion(result: GroupComparison, metric: MetricComparison) -> str:
     return f"Group {result.group} is {word} than group {result.baseline}: {amount}, {p}."
 
 
-def _table(comparison: Comparison) -> list[list[str]]:
-    rows = [["system"], *([system.name] for system in comparison.systems)]
+def _system_table(comparison: Comparison) -> ResultTable:
+    has_groups = any(system.group is not None for system in comparison.systems)
+    columns = [Column("system", is_text=True), *([Column("group", is_shown=False)] if has_groups else [])]
+    rows = [[cell(one.name), *([cell(one.group)] if has_groups else [])] for one in comparison.systems]
     for metric in comparison.metrics:
-        rows[0] += [metric.name, "", "diff.", "p bs", "p ar", ""]
-        for row, score, result in zip(rows[1:], metric.scores, metric.against_baseline, strict=True):
-            row += [f"{score.score:.{_digits(score.score)}f}"]
-            row += [f"({score.mean:.{_digits(score.score)}f} ± {score.half_width:.{_digits(score.score)}f})"]
-            row += _result_cells(result)
-    return rows
+        columns += [
+            Column(metric.name, "score", ("score",), metric.name),
+            Column("", "95 % interval", ("mean", "half_width"), metric.name),
+            Column("diff.", None, ("difference",), metric.name),
+            Column("p bs", None, ("p_bootstrap",), metric.name),
+            Column("p ar", None, ("p_randomization",), metric.name),
+            Column("p with ties", None, ("p_with_ties",), metric.name, is_shown=False),
+            Column("", "*", ("significant",), metric.name),
+            Column("signature", None, ("signature",), metric.name, is_shown=False),
+        ]
+        for system, (row, score, result) in enumerate(zip(rows, metric.scores, metric.against_baseline, strict=True)):
+            n = _digits(score.score)
+            row += [
+                Cell(f"{score.score:.{n}f}", (score.score,), is_bold=comparison.clear_best.get(metric.name) == system),
+                Cell(f"({score.mean:.{n}f} ± {score.half_width:.{n}f})", (score.mean, score.half_width)),
+                *_result_cells(result),
+                cell(metric.signature),
+            ]
+    return ResultTable(columns, rows)
 
 
-def _result_cells(result: PairedResult | None) -> list[str]:
+def _result_cells(result: PairedResult | None) -> list[Cell]:
     if result is None:
-        return [""] * 4
-    values = [_p(result.p_bootstrap), _p(result.p_randomization)]
-    return [_signed(result.difference), *values, "*" if result.is_significant(_LEVEL) else ""]
+        return [cell(None)] * 5
+    values = (result.p_bootstrap, result.p_randomization, result.p_with_ties)
+    is_significant = result.is_significant(_LEVEL)
+    return [
+        cell(result.difference, _signed(result.difference)),
+        *(cell(value, _p(value)) for value in values),
+        cell(is_significant, "*" if is_significant else ""),
+    ]
 
 
-def _group_table(comparison: Comparison) -> list[list[str]]:
-    rows = [["group", "runs", "metric", "mean", "deviation", "range"]]
+def _group_table(comparison: Comparison) -> ResultTable:
+    rows = []
     for one in comparison.groups:
         n = _digits(one.mean)
-        deviation = f"{one.deviation:.{n}f}" if one.n_runs > 1 else ""
-        rows.append(
-            [
-                one.group,
-                str(one.n_runs),
-                one.metric,
-                f"{one.mean:.{n}f}",
-                deviation,
-                f"{one.lowest:.{n}f}-{one.highest:.{n}f}",
-            ]
-        )
-    return rows
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *rest in rows:
-        cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
-        lines.append("  ".join([f"{first:<{widths[0]}}", *cells]).rstrip())
-    return lines
+        row = [cell(one.group), cell(one.n_runs), cell(one.metric), cell(one.mean, f"{one.mean:.{n}f}")]
+        row += [cell(one.deviation, f"{one.deviation:.{n}f}" if one.n_runs > 1 else "")]
+        rows.append([*row, Cell(f"{one.lowest:.{n}f}-{one.highest:.{n}f}", (one.lowest, one.highest))])
+    columns = [Column("group", is_text=True), *map(Column, ("runs", "metric", "mean", "deviation"))]
+    return ResultTable([*columns, Column("range", keys=("lowest", "highest"))], rows)
 
 
 def _digits(score: float) -> int:
@@ -144,6 +170,7 @@ def _listed(names: Sequence[str]) -> str:
 def comparison_as_dict(comparison: Comparison) -> dict[str, Any]:
     """The report for `json.dumps`: all but the translations, with what is significant, and the conclusions."""
     found: dict[str, Any] = asdict(comparison)
+    del found["clear_best"]  # which is tested for a table alone
     for system in found["systems"]:
         del system["translations"]
     for made, metric in zip(found["metrics"], comparison.metrics, strict=True):

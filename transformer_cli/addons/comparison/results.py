@@ -113,5 +113,6 @@ class Comparison:
     config_differences: Sequence[ConfigDifference] = ()
     statistics: Sequence[Mapping[str, float | int | None]] = ()  # by system: length ratio, copies, loops, … by name
     notes: Sequence[str] = ()  # what a reader must know, a sentence each
+    clear_best: Mapping[str, int] = field(default_factory=dict)  # metric → system; only where it was tested
     source_language: str | None = None  # codes as de, pt-BR, zho_Hans; None where nothing names the language
     target_language: str | None = None

@@ -10,7 +10,16 @@ from pathlib import Path
 
 from transformer_cli.addons.comparison.keys import CompareConfig
 from transformer_cli.addons.comparison.measure import Background, Measures, TestText, compare
-from transformer_cli.addons.comparison.report import comparison_as_dict, comparison_lines
+from transformer_cli.addons.comparison.report import (
+    BOLD,
+    LEGEND,
+    comparison_as_dict,
+    comparison_lines,
+    comparison_tables,
+    findings,
+    headline,
+    signature_lines,
+)
 from transformer_cli.addons.comparison.results import Comparison, System
 from transformer_cli.addons.comparison.systems import is_model, read_translations, short_names
 from transformer_cli.addons.comparison.test_set import check_n_lines, settings_for, test_set_of
@@ -28,6 +37,7 @@ from transformer_cli.evaluation.test_sets import (
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.evaluation.translation import check_metrics, prepare_metrics
 from transformer_cli.logs import LOGGER
+from transformer_cli.tables import TableFormat, print_tables
 from transformer_cli.text_io import check_output, open_output
 
 PAGE = "compare.html"
@@ -62,6 +72,18 @@ def run(config: CompareConfig) -> None:
     comparison = compare(systems, test, settings, measures, background)
     if config.json:
         print(json.dumps(comparison_as_dict(comparison), indent=2, ensure_ascii=False), flush=True)
+    elif config.table is not None:
+        print_tables(
+            comparison_tables(comparison),
+            config.table,
+            notes=[
+                headline(comparison),
+                LEGEND,
+                *([BOLD] if config.table is TableFormat.latex else []),
+                *signature_lines(comparison),
+            ],
+            more=findings(comparison),
+        )
     else:
         print("\n".join(comparison_lines(comparison)), flush=True)
     if page is not None:  # last: a disk that is full costs the page alone
@@ -83,6 +105,7 @@ def measures_of(config: CompareConfig) -> Measures:
         config.sentence_metric,
         config.sentences,
         Resampling(seed_of(config), config.samples, config.trials),
+        finds_best=config.table is TableFormat.latex,
     )
 
 
@@ -100,7 +123,7 @@ def seed_of(config: CompareConfig) -> int | None:
 
 def page_file(config: CompareConfig) -> str | None:
     """The file of the page, or None if no page is written. Raises what `check_output` does."""
-    name = config.output or (None if config.json else PAGE)
+    name = config.output or (None if config.json or config.table is not None else PAGE)
     if name is not None:
         inputs: dict[str, str | None] = {"--source": config.source}
         inputs |= {f"--reference {file}": file for file in reference_files(config)}

@@ -7,7 +7,7 @@ from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.named_sets import LISTED
-from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.extra_reports import check_reports
 from transformer_cli.evaluation.report import print_sets
 from transformer_cli.evaluation.sentence_scores import check_sentence_scores
@@ -21,6 +21,10 @@ def run(config: EvaluateConfig) -> None:
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
     if config.test_set == [LISTED]:
+        if config.table is not None:
+            raise ConfigError(
+                f"--table {config.table.value}: of scores, and --test-set list prints names. Leave it out"
+            )
         print_sets(listed_sets(config.languages), as_json=config.json)
         return
     check_metrics(config.metrics)
