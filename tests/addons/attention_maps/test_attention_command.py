@@ -92,7 +92,7 @@ def test_it_prints_what_it_wrote_and_what_was_translated(folder: Path) -> None:
     assert (ran.out.decode(), ran.err) == ("a.json: a b c → d e\n", b"")
 
 
-@pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml")])
+@pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF-")])
 def test_the_ending_chooses_the_format(folder: Path, name: str, magic: bytes) -> None:
     attention(folder, SENTENCE, "--output", name, "--kind", "encoder", "--layer", "2", "--head", "1")
     assert (folder / name).read_bytes().startswith(magic)
@@ -216,9 +216,9 @@ def test_a_search_without_steps_has_a_page_without_them(folder: Path) -> None:
         ([SENTENCE, "--translation", " "], ["--translation is empty"]),
         (["a\nb\nc\n"], ["the sentence has 3 lines", "--input"]),
         ([SENTENCE, "--translation", "a\nb"], ["--translation has 2 lines"]),
-        ([SENTENCE, "--output", "a.pdf"], ["a.pdf", ".html, .png, .svg, .json"]),
+        ([SENTENCE, "--output", "a.eps"], ["a.eps", ".html, .png, .svg, .pdf, .json"]),
         ([SENTENCE, "--output", "a"], ["--output a", "no format"]),
-        ([SENTENCE, "--output", "a.json", "--layer", "1"], ["--layer", ".json has all", ".png or .svg"]),
+        ([SENTENCE, "--output", "a.json", "--layer", "1"], ["--layer", ".json has all", ".png, .svg or .pdf"]),
         ([SENTENCE, "--kind", "cross"], ["--kind", ".html has all"]),
         ([SENTENCE, "--output", "a.png", "--layer", "4"], ["--layer 4", "the decoder has 3 layers", "1 to 3"]),
         (

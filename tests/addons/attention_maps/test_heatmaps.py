@@ -182,6 +182,21 @@ def test_files_are_of_their_format_and_equal_each_time() -> None:
     assert render_heat_map(maps, "svg") == svg
 
 
+def test_a_pdf_has_the_size_of_the_figure_and_fonts_that_publishers_accept() -> None:
+    maps = random_maps([*CHAIR, "ż", "→", "日"], ["Elle", "été"], ["été", "</s>"])
+    pdf = render_heat_map(maps, "pdf", kind=AttentionKind.encoder)
+    assert pdf.startswith(b"%PDF-1.")
+    assert pdf.rstrip().endswith(b"%%EOF")
+    points = draw_heatmaps(maps, AttentionKind.encoder).get_size_inches() * 72
+    (box,) = re.findall(rb"/MediaBox \[ ([\d. ]+) \]", pdf)
+    assert [float(number) for number in box.split()] == pytest.approx([0, 0, *points])
+    kinds = set(re.findall(rb"/Subtype /(Type\w+|CIDFont\w+|TrueType)", pdf))
+    assert b"CIDFontType2" in kinds
+    assert b"Type3" not in kinds
+    assert b"/CreationDate" not in pdf
+    assert render_heat_map(maps, "pdf", kind=AttentionKind.encoder) == pdf
+
+
 def test_a_large_grid_fits_into_a_picture_that_can_be_opened() -> None:
     maps = of_size(60, layers=6, heads=8)
     grid = panels(maps.encoder_YHSS, layer=None, head=None, mean=False)

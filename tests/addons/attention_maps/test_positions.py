@@ -179,9 +179,9 @@ def test_without_an_output_it_writes_a_page_of_its_own_name(tmp_path: Path) -> N
     refused(["attention", "--positions", "6"], tmp_path, code=2, says=["positions.html: exists already"])
 
 
-@pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml")])
+@pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.SVG", b"<?xml"), ("a.pdf", b"%PDF-")])
 @pytest.mark.parametrize("length", ["1", slow("12")])
-def test_pictures_are_png_or_svg(tmp_path: Path, name: str, magic: bytes, length: str) -> None:
+def test_pictures_are_png_svg_or_pdf(tmp_path: Path, name: str, magic: bytes, length: str) -> None:
     assert run(["attention", "--positions", length, "model.d_model=8", "--output", name], tmp_path).code == 0
     assert (tmp_path / name).read_bytes().startswith(magic)
 
@@ -191,7 +191,8 @@ def test_equal_encodings_give_equal_files_which_show_the_values(kind: Positions)
     config = ModelConfig(d_model=16, n_heads=2, positions=kind)
     first, second = (compute_encodings(modules_of_config(config), config, 6, title="") for _ in range(2))
     assert render(first) == render(second)
-    assert render_picture(first, "svg") == render_picture(second, "svg")
+    for form in ("svg", "pdf"):
+        assert render_picture(first, form) == render_picture(second, form)
     images = [axes.images[0] for axes in draw_figure(first).axes if axes.images]
     shown = [*(one.values_LC for one in first.maps), first.similarities[0].cosine_LL]
     for image, values in zip(images, shown, strict=False):
@@ -237,7 +238,7 @@ def test_a_model_s_name_can_not_break_the_page() -> None:
         slow(["--positions", "9", "--mean"], ["mean", "--positions 9"]),
         slow(["--positions", "9", "--words"], ["words", "--positions 9"]),
         (["--positions", "9", "--beam", "3"], ["decode.beam_size", "--positions 9"]),
-        slow(["--positions", "9", "--output", "a.pdf"], ["--output a.pdf", ".html, .png, .svg, .json"]),
+        slow(["--positions", "9", "--output", "a.eps"], ["--output a.eps", ".html, .png, .svg, .pdf, .json"]),
         (["a sentence", "model.d_model=8"], ["model.d_model=8", "only with --positions"]),
         (["--positions", "9", "--checkpoint", "m", "model.d_model=16"], ["model.d_model=16", "--checkpoint"]),
         (["--positions", "9", "--checkpoint", "m", "--checkpoint", "n"], ["--checkpoint", "names several"]),

@@ -1,4 +1,4 @@
-"""Attention maps as heat maps for papers, by matplotlib: a panel for each head, in PNG or SVG.
+"""Attention maps as heat maps for papers, by matplotlib: a panel for each head, in PNG, SVG or PDF.
 
 Shapes: Y layers, H heads, R rows (queries), C columns (keys).
 """
@@ -35,6 +35,7 @@ TEXT_SIZE = 8  # points, of all texts but labels
 GAP = 0.12  # inches
 BAR_WIDTH, BAR_HEIGHT, BAR_SPACE = 0.12, 1.6, 0.75  # inches
 MAX_PIXELS, DPI = 10_000, 200  # longest side
+_WITHOUT_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 _HEADERS = {
     AttentionKind.encoder: "Encoder self-attention: a row is a source token, columns are the tokens that it attends to",
     AttentionKind.decoder: "Decoder self-attention: a row is an input token, columns are the tokens that it attends to",
@@ -57,17 +58,17 @@ def render_heat_map(
     head: int | None = None,
     mean: bool = False,
 ) -> bytes:
-    """A picture in the format `form`, png or svg: one layer or all; one head, all, or the mean of the heads."""
+    """A picture in the format `form`, png, svg or pdf: one layer or all; one head, all, or the mean of the heads."""
     return figure_bytes(draw_heatmaps(maps, kind, layer=layer, head=head, mean=mean), form)
 
 
 def figure_bytes(figure: Figure, form: str) -> bytes:
-    """A figure in the format `form`, png or svg; a large one at a lower resolution."""
+    """A figure in the format `form`, png, svg or pdf; a large one at a lower resolution."""
     picture = io.BytesIO()
     dpi = min(DPI, MAX_PIXELS / max(figure.get_size_inches()))
-    # Equal input gives equal bytes.
-    with matplotlib.rc_context({"svg.hashsalt": "tfm"}):
-        figure.savefig(picture, format=form, dpi=dpi, metadata={"Date": None} if form == "svg" else None)
+    # Equal input gives equal bytes. Publishers refuse PDF with fonts of type 3, matplotlib's default.
+    with matplotlib.rc_context({"svg.hashsalt": "tfm", "pdf.fonttype": 42}):
+        figure.savefig(picture, format=form, dpi=dpi, metadata=_WITHOUT_DATE.get(form))
     return picture.getvalue()
 
 

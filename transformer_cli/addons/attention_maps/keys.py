@@ -65,8 +65,8 @@ class AttentionConfig:
     )
     output: str | None = key(
         None,
-        "Output file: .html, .png, .svg or .json; of a file, one for each line, with its number in the name; unset:"
-        " attention.html, or positions.html with --positions.",
+        "Output file: .html, .png, .svg, .pdf or .json; of a file, one for each line, with its number in the name;"
+        " unset: attention.html, or positions.html with --positions.",
         path=True,
         flag="--output",
     )
@@ -75,14 +75,16 @@ class AttentionConfig:
     link: str | None = key(
         None, 'Two words, as "it chair": print the head with the largest weight between them.', flag="--link"
     )
-    kind: AttentionKind | None = key(None, "Attention that is drawn; unset: cross. .png and .svg only.", flag="--kind")
+    kind: AttentionKind | None = key(
+        None, "Attention that is drawn; unset: cross. .png, .svg and .pdf only.", flag="--kind"
+    )
     layer: int | None = key(
-        None, "Layer that is drawn, from 1; unset: all. .png and .svg only.", low=1, high=512, flag="--layer"
+        None, "Layer that is drawn, from 1; unset: all. .png, .svg and .pdf only.", low=1, high=512, flag="--layer"
     )
     head: int | None = key(
-        None, "Head that is drawn, from 1; unset: all. .png and .svg only.", low=1, high=1_000_000, flag="--head"
+        None, "Head that is drawn, from 1; unset: all. .png, .svg and .pdf only.", low=1, high=1_000_000, flag="--head"
     )
-    mean: bool = key(False, "Draw the mean of the heads of each layer. .png and .svg only.", flag="--mean")
+    mean: bool = key(False, "Draw the mean of the heads of each layer. .png, .svg and .pdf only.", flag="--mean")
     seed: int = key(1, SEED, low=0, high=2**31 - 1)
     device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)

@@ -42,7 +42,7 @@ from transformer_cli.models.locate import locate_model
 from transformer_cli.models.runs import run_of
 from transformer_cli.text_io import check_output, open_output
 
-PICTURES = (".png", ".svg")
+PICTURES = (".png", ".svg", ".pdf")
 _FORMATS = (".html", *PICTURES, ".json")
 _MAX_TOKENS = 1000  # tokens of a side: the weights of more would not fit in memory
 
@@ -124,9 +124,8 @@ def output_format(config: AttentionConfig) -> str:
     if form not in PICTURES:
         for key in ("kind", "layer", "head", "mean"):
             if getattr(config, key):
-                raise ConfigError(
-                    f"--{key}: {form} has all layers and heads. Leave it out, or choose {' or '.join(PICTURES)}"
-                )
+                others = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
+                raise ConfigError(f"--{key}: {form} has all layers and heads. Leave it out, or choose {others}")
     if config.link is not None:
         split_link(config.link)
     return form

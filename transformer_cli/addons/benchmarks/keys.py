@@ -49,7 +49,7 @@ class BenchConfig(TrainConfig):
     reference: str | None = key(None, "Its reference translation, for BLEU. decode and students only.", path=True)
     n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode and students only.", low=1)
     picture: str | None = key(
-        None, "File .png or .svg for quality against speed, by matplotlib. students only.", path=True
+        None, "File .png, .svg or .pdf for quality against speed, by matplotlib. students only.", path=True
     )
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.files import write_whole
 
-FORMS = (".png", ".svg")
+FORMS = (".png", ".svg", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,13 @@ class StudentPoint:
 def check_picture(path: Path) -> None:
     """Raise ConfigError for another format, and EnvironmentFault where matplotlib is not installed."""
     if path.suffix not in FORMS:
-        raise ConfigError(f"picture={path}: no picture by its name. Name a file .png or .svg")
+        raise ConfigError(f"picture={path}: no picture by its name. Name a file .png, .svg or .pdf")
     imported("matplotlib", needs="picture=")
 
 
 def draw_students(points: Sequence[StudentPoint], path: Path) -> None:
     """A point for each row with one thread: BLEU over source tokens a second; a line joins the Pareto front."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -52,7 +53,8 @@ def draw_students(points: Sequence[StudentPoint], path: Path) -> None:
     axes.xaxis.set_minor_formatter("{x:,.0f}")
     figure.legend(title="dotted: the Pareto front", loc="outside upper left", ncols=2)
     picture = io.BytesIO()
-    figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=150)
+    with rc_context({"pdf.fonttype": 42}):  # publishers refuse those of type 3, the default
+        figure.savefig(picture, format=path.suffix.removeprefix("."), dpi=150)
     write_whole(path, picture.getvalue())
 
 

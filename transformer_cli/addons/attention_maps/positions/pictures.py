@@ -1,4 +1,4 @@
-"""Position encodings as a figure for papers, by matplotlib, in PNG or SVG: colour maps, and the similarities below.
+"""Position encodings as a figure for papers, by matplotlib, in PNG, SVG or PDF: colour maps, similarities below.
 
 Shapes: L positions, C columns.
 """
@@ -34,7 +34,7 @@ class _Panel:
 
 
 def render_picture(encodings: PositionEncodings, form: str) -> bytes:
-    """A picture in the format `form`, png or svg; equal encodings give equal bytes."""
+    """A picture in the format `form`, png, svg or pdf; equal encodings give equal bytes."""
     return figure_bytes(draw_figure(encodings), form)
 
 
