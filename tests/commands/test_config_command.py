@@ -59,6 +59,7 @@ def line_in_file(where: str) -> str:
         ["data=wmt14_en_de", "model=big", "norm=pre", "train.max_steps=7"],
         ["experiment=table3_a_heads_1", "decode=greedy"],
         ["experiment=trec", "seed=4", "seed=5", "model.dropout=0.3"],
+        ["experiment=trec", "data.fold=2/5"],  # whose file names a test set
     ],
 )
 def test_the_last_source_of_every_key_has_the_value_that_the_command_takes(words: list[str]) -> None:

@@ -51,6 +51,7 @@ VALUES: dict[str, Any] = {
     "data.test_tags": ["<b>"],
     "data.line_tags": ["<d>"],
     "data.mtdata": ["Made-a-1-deu-eng", "Made-b-2-deu-eng"],
+    "data.fold": "2/5",
     "data.weights": [2.0, 0.5],
     "data.augment.source_only": ["upper_case"],
     "data.changes": ["mine"],

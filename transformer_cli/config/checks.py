@@ -90,3 +90,9 @@ def check_choice(key: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         what = f"unknown{did_you_mean(value, choices) or '.'}"
         raise ConfigError(f"{key}={value}: {what} Choose {', '.join(choices)}")
+
+
+def part_of(text: str) -> tuple[int, int] | None:
+    """I and N of `I/N`, with I from 1 to N; None for any other text."""
+    match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
+    return None if match is None or int(match[1]) > int(match[2]) else (int(match[1]), int(match[2]))

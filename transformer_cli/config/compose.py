@@ -26,7 +26,13 @@ from transformer_cli.config.interpolation import literal, refuse_interpolations,
 from transformer_cli.config.keys import Options, check_key, fields_of, is_option
 from transformer_cli.config.keywords import config_of_fields
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
-from transformer_cli.config.recipes import chosen_files, fine_tuning_default, read_chosen_files, recipe_by_task
+from transformer_cli.config.recipes import (
+    chosen_files,
+    fine_tuning_default,
+    read_chosen_files,
+    recipe_by_task,
+    without_test_set,
+)
 from transformer_cli.config.text_values import override_as_written
 from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir, primary_file
@@ -101,6 +107,7 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
     search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'tfm://{user_dir.resolve()}')}]"] if user_dir else []
     kept = [_for_hydra(text, schema_of(command)) for text in overrides]
     ours = [*recipe_by_task(command, overrides, user_dir), *fine_tuning_default(command, overrides, user_dir)]
+    ours += without_test_set(overrides)
     return [*search_path, *filter(None, kept), *ours]
 
 

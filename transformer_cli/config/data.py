@@ -13,6 +13,7 @@ from transformer_cli.config.checks import (
     check_bleu_tokenizer,
     check_file_name,
     check_range,
+    part_of,
 )
 from transformer_cli.config.fields import Affects, check_ranges, key, key_infos
 from transformer_cli.config.tags import check_symbol, check_tag, distinct, languages_named, languages_of, tags_in
@@ -384,6 +385,12 @@ class DataConfig:
     holdout: int = key(
         1000, "Pairs held out as dev, and again as test, where none is given (at most 5 % each).", low=1, affects="text"
     )
+    fold: str | None = key(
+        None,
+        "Cross-validation: the test set is fold I of N of the training text, as 2/5, and the rest is trained on; unset:"
+        " no folds. See docs/sweeps.md.",
+        affects="text",
+    )
     cache: str = key("data", "Folder for downloads and encoded corpora.", path=True, affects="place")
     verify: bool = key(
         False, "Hash large files again at each start, instead of comparing sizes and times.", affects="place"
@@ -488,6 +495,7 @@ class DataConfig:
                 f"data.subword_dropout={self.subword_dropout:g}: data.tokenizer.kind=word has no subwords. Leave one of"
                 " them out"
             )
+        self._check_fold()
         self._check_bidirectional()
         self._check_columns()
         self._check_tags()
@@ -510,6 +518,21 @@ class DataConfig:
         if self.filters and (not self.trained.translates or self.builtin is not None):
             what = "is built in" if self.builtin is not None else f"is of data.task={self.task}"
             raise ConfigError(f"data.clean={self.clean}: data={self.name} {what}, and the filters are for translations")
+
+    def _check_fold(self) -> None:
+        """Raise ConfigError for what is no fold, or for a test set beside it."""
+        if self.fold is None:
+            return
+        if (part_of(self.fold) or (1, 1))[1] < 2:
+            raise ConfigError(
+                f"data.fold={self.fold}: must be I/N with I from 1 to N, and N at least 2, as 2/5. Correct it; all"
+                " folds in turn are `tfm train -m data.fold=1/5,2/5,3/5,4/5,5/5`"
+            )
+        if self.test is not None:
+            raise ConfigError(
+                f"data.fold={self.fold}: the fold is the test set, and data.test={self.test} is another. Leave one of"
+                " them out; data.test=null where a file names it"
+            )
 
     def _check_languages(self) -> None:
         """Raise ConfigError for a direction that the corpus does not have."""
@@ -637,6 +660,16 @@ class DataConfig:
     def tags_of(self, split: str) -> list[str]:
         """The entries of train, dev or test."""
         return {"train": self.tags, "dev": self.dev_tags, "test": self.test_tags}[split]
+
+    @property
+    def has_own_test(self) -> bool:
+        """Whether the corpus has a test set apart from its training text, which is scored."""
+        return self.test is not None or (self.builtin is not None and self.fold is None)
+
+    @property
+    def test_name(self) -> str:
+        """The name of the test set in results."""
+        return f"{self.title}.test" if self.fold is None else f"{self.title}.fold-{self.fold.replace('/', '-of-')}"
 
     @property
     def all_tags(self) -> list[str]:

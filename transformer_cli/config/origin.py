@@ -21,6 +21,7 @@ from transformer_cli.config.key_help import KeyHelp, help_of
 from transformer_cli.config.keys import check_key
 from transformer_cli.config.keywords import KEYWORDS
 from transformer_cli.config.overrides import parse_override
+from transformer_cli.config.recipes import FOLD, without_test_set
 from transformer_cli.config.text_values import override_as_written, read_as_written
 from transformer_cli.config.yaml_files import config_dir, defaults_of, groups_of, lines_of, primary_file
 from transformer_cli.errors import ConfigError
@@ -169,14 +170,16 @@ class Origins:
             if is_there and names:
                 line = file.lines.get(".".join(names), 1)
                 yield Source(written, f"{shown_path(file.path)}:{line}", file, file.word)
-        for text in self.line.overrides:
+        fold = next((text for text in self.line.overrides if text.lstrip("+").startswith(f"{FOLD}=")), "")
+        given_by = [(text, fold) for text in without_test_set(self.line.overrides)]
+        for text, by in [*given_by, *((text, "") for text in self.line.overrides)]:
             override = parse_override(text)
             given = ".".join(map(written_name, override.key_or_group.split(".")))
             names = _below(key, given)
             value: Any = override.value()
             is_there, value = _at(getattr(value, "text", value), names or ())  # of a quoted string
             if is_there and names is not None:
-                yield Source(value, f"{given}={text.partition('=')[2]}", word=text)
+                yield Source(value, by or f"{given}={text.partition('=')[2]}", word=by or text)
         if key in self.line.flags:
             yield Source(self.line.flags[key], self.line.flag(key), word=self.line.flag(key))
 

@@ -1,4 +1,4 @@
-"""The YAML files that a command line chooses, and the recipe that suits the chosen corpus."""
+"""The YAML files that a command line chooses, and the settings that follow from it, as the recipe for the corpus."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -18,6 +18,8 @@ from transformer_cli.errors import ConfigError, quoted
 TRAINED_AS_IN_THE_PAPER = ("wmt14_en_de", "wmt14_en_fr")  # corpora with the defaults of the schema
 _BY_TEXT, _OF_FINE_TUNING = "auto", "files"  # a model that is trained further has its sizes, and rates of its own
 OF_ADAM = ("adam", "adamw", "adafactor")  # optimizers with one rate for fine-tuning: their steps are as large
+FOLD = "data.fold"
+_WITHOUT_TEST = {"data.test": "null", "data.test_tags": "[]"}  # as in a corpus that names no test set
 
 _Choice = tuple[str, str]  # a group, and the name of a file of it
 
@@ -182,3 +184,14 @@ def _check_values(value: object, path: Path, key: str = "") -> None:
             raise ConfigError(f"{path}: {key or 'top'}: _target_: not supported. Configs never name classes")
         for text in (name, child):
             _check_values(text, path, f"{key}.{name}" if key else str(name))
+
+
+def without_test_set(overrides: Sequence[str]) -> list[str]:
+    """Further overrides where `overrides` have a fold: no test set that the file of the corpus names.
+
+    A key that the user gives stays as it is given, and is refused if it names a test set.
+    """
+    given = {one.key_or_group: one for one in map(parse_override, overrides)}
+    if FOLD not in given or given[FOLD].value() is None:
+        return []
+    return [f"{key}={value}" for key, value in _WITHOUT_TEST.items() if key not in given]

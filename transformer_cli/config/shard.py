@@ -1,8 +1,8 @@
 """A part of some work that several processes or machines share: the value of the keys `shard`, as 2/8."""
 
-import re
 from dataclasses import dataclass
 
+from transformer_cli.config.checks import part_of
 from transformer_cli.errors import ConfigError
 
 
@@ -16,11 +16,11 @@ class Shard:
     @classmethod
     def parse(cls, text: str) -> "Shard":
         """Parses `2/8`. Raises ConfigError."""
-        match = re.fullmatch(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})", text)
-        if match is None or int(match[1]) > int(match[2]):
+        found = part_of(text)
+        if found is None:
             several = "; several need -m, as in `-m shard=1/2,2/2`" if "," in text else ""
             raise ConfigError(f"shard={text}: must be I/N with I from 1 to N, as 2/8{several}. Correct it")
-        return cls(int(match[1]), int(match[2]))
+        return cls(*found)
 
     def __str__(self) -> str:
         return f"{self.number}/{self.n}"

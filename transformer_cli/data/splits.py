@@ -1,6 +1,7 @@
 """The splits of a corpus: dev and test sets are held out of the training text where no files are named for them.
 
-Training text is cleaned before any is held out.
+Training text is cleaned before any is held out. A fold of it (data.fold) is the test set of a run, whether or not the
+corpus has one of its own; dev is then held out of the rest.
 """
 
 import hashlib
@@ -22,10 +23,12 @@ from transformer_cli.data.corpus import (
     sentence_key,
     stream_text,
 )
+from transformer_cli.data.folds import Fold, fold_of
 from transformer_cli.data.normalization import canonical
 from transformer_cli.data.readers import Split
 from transformer_cli.data.shards import PartStore
 from transformer_cli.data.tags import split_tags
+from transformer_cli.errors import DataError
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
@@ -40,6 +43,7 @@ class HeldOut:
     n_before: int = 0  # pairs before these were held out
     sizes: list[int] = field(default_factory=list)  # pairs of each corpus
     n_asked: int | None = None  # sentences, where they were more than MAX_HELD_OUT allows
+    fold: Fold | None = None  # which they are
 
 
 @dataclass
@@ -67,6 +71,8 @@ class Splits:
                 others = f"{held.n_before - n_after - len(held.text):,} others of the same source sentences left out"
                 most = f"at most {100 * MAX_HELD_OUT:.0f} % of them are, and data.holdout={held.n_asked} is more"
                 less = f" ({most})" if held.n_asked else ""
+                if held.fold is not None:
+                    less = f" (data.fold={held.fold}, in place of a test set of the corpus)"
                 yield f"{len(held.text):,} pairs held out of the training text as {split}{less}; {others}"
 
 
@@ -78,11 +84,14 @@ def load_splits(config: DataConfig, spool: Path, store: PartStore | None = None,
     train, filtering = stream_text(config, spool), None
     if config.filters:
         train, filtering = cleaned(train, config, spool, store, progress=progress)
-    named = {split: load_text(config, split) for split in _HELD_OUT}
     splits = Splits(train, dev=ParallelText(), test=None, filtering=filtering)
+    named: dict[Split, ParallelText | None] = {}
+    if (fold := fold_of(config)) is not None:  # first, for dev is held out of the rest
+        splits.held["test"] = hold_out_fold(train, fold, config)
+    named |= {split: load_text(config, split) for split in _HELD_OUT if split not in splits.held}
     for split, text in named.items():
         if text is None:
-            held = hold_out(
+            splits.held[split] = hold_out(
                 train,
                 config.holdout,
                 config.seed,
@@ -91,13 +100,69 @@ def load_splits(config: DataConfig, spool: Path, store: PartStore | None = None,
                 tags=config.all_tags,
                 key_of=sentence_key(config),
             )
-            parts = parts_of(train, config) if any(train.tags) else []
-            held.text.parts = [replace(part, n=n) for part, n in zip(parts, held.sizes, strict=False) if n]
-            splits.held[split] = held
-            named[split] = held.text if len(held.text) else None
+    for split, held in splits.held.items():
+        parts = parts_of(train, config) if any(train.tags) else []
+        held.text.parts = [replace(part, n=n) for part, n in zip(parts, held.sizes, strict=False) if n]
+        named[split] = held.text if len(held.text) else None
     dev, splits.test = named["dev"], named["test"]
-    splits.dev = dev if dev is not None else in_memory(train)
+    splits.dev = dev if dev is not None else _in_memory_without(train, splits.held_out, config)
     return splits
+
+
+def _in_memory_without(text: Text, held_out: frozenset[str], config: DataConfig) -> ParallelText:
+    """The pairs whose source is not held out."""
+    if not held_out:
+        return in_memory(text)
+    key_of, tags = sentence_key(config), config.all_tags
+    pairs = [(source, target) for source, target in text.each() if key_of(split_tags(source, tags)[1]) not in held_out]
+    return ParallelText([source for source, _ in pairs], [target for _, target in pairs], text.n_bad)
+
+
+def hold_out_fold(text: Text, fold: Fold, config: DataConfig) -> HeldOut:
+    """The pairs of the training text whose source sentence is in `fold`, without blank ones, in their order.
+
+    Of a sentence with several targets all are kept, so that each pair is tested in one fold; repetitions of a pair only
+    with data.drop_duplicates=false. Raises DataError where the fold is empty, or is all there is.
+    """
+    key_of, tags = sentence_key(config), config.all_tags
+    n_pairs = n_others = 0
+    sources, seen = set[str](), set[tuple[str, ...]]()
+    pairs: list[tuple[int, str, str]] = []
+    for n_pairs, (source, target) in enumerate(text.each(), 1):
+        its_tags, rest = split_tags(source, tags)
+        key, target_key = key_of(rest), canonical(target)
+        if not key or not target_key:
+            continue
+        if not fold.has(key):
+            n_others += 1
+            continue
+        sources.add(key)
+        pair = (*its_tags, key, target_key)
+        if pair in seen:
+            continue
+        if config.drop_duplicates:
+            seen.add(pair)
+        pairs.append((n_pairs - 1, source, target))
+    if not pairs and n_others:
+        raise DataError(
+            f"data.fold={fold}: none of the {n_others:,} pairs of data.train is in this fold. Use fewer folds, or more"
+            " text"
+        )
+    if pairs and not n_others:
+        raise DataError(
+            f"data.fold={fold}: all {len(pairs):,} pairs of data.train are in this fold, so none is left to train on."
+            " Use more folds, or more text"
+        )
+    held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
+    sizes = _sizes(text, [index for index, _, _ in pairs])
+    return HeldOut(held, frozenset(sources), n_pairs, sizes, fold=fold)
+
+
+def _sizes(text: Text, indices: Sequence[int]) -> list[int]:
+    """How many of the pairs at `indices` are of each corpus."""
+    ends = list(accumulate(text.sizes))
+    corpora = [bisect_right(ends, index) for index in indices]
+    return [corpora.count(number) for number in range(len(ends))]
 
 
 def hold_out(
@@ -149,7 +214,5 @@ def hold_out(
     chosen = [key for _, key in heapq.nlargest(n_held, ranks)]
     pairs = sorted(pair for key in chosen for pair in found[key].values())
     held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
-    ends = list(accumulate(text.sizes))
-    corpora = [bisect_right(ends, index) for index, _, _ in pairs]
-    sizes = [corpora.count(number) for number in range(len(ends))]
+    sizes = _sizes(text, [index for index, _, _ in pairs])
     return HeldOut(held, frozenset(chosen), n_pairs, sizes, n_asked=n if n > most else None)

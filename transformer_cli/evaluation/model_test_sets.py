@@ -135,7 +135,7 @@ def named_test_set(
         sources = tagged_for(sources, tags_between(model, source, target), model, f"data={data.name}")
     elif (asked.source or asked.target) and data.all_tags:
         _refuse_for_tagged(asked, sources, model, data)
-    return TestSet(f"{data.title}.test", sources, [text.targets], text.parts)
+    return TestSet(data.test_name, sources, [text.targets], text.parts)
 
 
 def _code_there(code: str, theirs: Sequence[str]) -> str:
@@ -205,7 +205,7 @@ def now_or_kept(data: DataConfig, kept: ParallelText) -> ParallelText:
 
     One line says so where they are gone, or have changed since.
     """
-    if data.test is None and data.builtin is None:
+    if not data.has_own_test:
         return kept
     try:
         text = load_text(data, "test")
@@ -233,7 +233,7 @@ def load_test(data: DataConfig, models: Sequence[Scored], kept: ParallelText | N
     """
     if kept is not None:
         return now_or_kept(data, kept)
-    if data.test is not None or data.builtin is not None:
+    if data.has_own_test:
         fetch(data, progress=True)
         text = load_text(data, "test")
     else:

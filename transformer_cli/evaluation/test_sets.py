@@ -105,7 +105,7 @@ def own_references(config: EvaluateConfig, hypotheses: Lines) -> TestSet:
 
 def raw_test_set(data: DataConfig) -> ParallelText:
     """The text of its files; where none is named, the pairs held out of the training text."""
-    if data.test is not None or data.builtin is not None:
+    if data.has_own_test:
         fetch(data, progress=True)
         text = load_text(data, "test")
     else:

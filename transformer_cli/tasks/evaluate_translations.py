@@ -99,7 +99,7 @@ def report(
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")
         is_chance = result.metric == BLEU and result.dev_score < CHANCE["BLEU"]
         return {}, f"dev BLEU is {result.dev_score:.2f}, which is no more than chance" if is_chance else ""
-    name = f"{config.data.title}.test"
+    name = config.data.test_name
     if config.data.test is not None:  # what is held out is in no training pair
         sources = [split_tags(line, config.data.all_tags)[1] for line in prepared.test.sources]
         warn_of_overlap(name, sources, [prepared.test.targets], prepared)

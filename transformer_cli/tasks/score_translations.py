@@ -38,7 +38,7 @@ def score_files(config: EvaluateConfig, hypotheses: Sequence[Lines]) -> None:
         text = raw_test_set(config.data)
         check_lines(lines, len(text), f"data={config.data.name}: its test set")
         sources = [split_tags(line, config.data.all_tags)[1] for line in text.sources]
-        test = TestSet(f"{config.data.title}.test", sources, [text.targets], text.parts)
+        test = TestSet(config.data.test_name, sources, [text.targets], text.parts)
     print_report(_score_translations(config, lines, test), as_json=config.json, table=config.table)
 
 

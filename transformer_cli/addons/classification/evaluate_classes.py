@@ -54,7 +54,7 @@ def report_training(
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
         return {}, ""
-    test = TestSet(f"{config.data.name}.test", prepared.test.sources, [prepared.test.targets])
+    test = TestSet(config.data.test_name, prepared.test.sources, [prepared.test.targets])
     path, model = result.model_path, read_model(result.model_path)
     predicted, saved_as = (
         _predict(model, test, device, batch_tokens=config.decode.batch_tokens),
@@ -115,7 +115,7 @@ def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
 def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> TestSet:
     """The test set of `data=`, or of the corpus that the model was trained on."""
     data, text = labelled_text(config, model, path, partial(check_classes, model))
-    return labelled(f"{data.name}.test", text, model, where=str(data.test) if data.test is not None else "data.test")
+    return labelled(data.test_name, text, model, where=str(data.test) if data.test is not None else "data.test")
 
 
 def check_classes(model: ModelFile, data: DataConfig) -> None:

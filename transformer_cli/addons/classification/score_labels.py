@@ -21,7 +21,7 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines) -> None:
     if config.tokenize is not None:
         raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
     config.refuse_metrics("these are labels")
-    name, real = f"{config.data.title}.test", real_lines(text)
+    name, real = config.data.test_name, real_lines(text)
     if len(hypotheses) != len(real):
         check_lines(hypotheses, len(text), f"data={config.data.name}: its test set", what="the label")
     has_blank = len(hypotheses) == len(text)

@@ -149,7 +149,7 @@ def test_of_files(config: CompareConfig, files: dict[str, Lines]) -> tuple[TestT
             raise ConfigError(f"data={config.data.name}: has no translations. Choose parallel text")
         text = raw_test_set(config.data)
         sources = [split_tags(line, config.data.all_tags)[1] for line in text.sources]
-        test = TestSet(f"{config.data.title}.test", sources, [text.targets], text.parts)
+        test = TestSet(config.data.test_name, sources, [text.targets], text.parts)
         languages = config.data.source_lang, config.data.target_lang
     else:
         raise ConfigError("--reference: not given, and no system is a run with a test set. Name a file, or data=NAME")

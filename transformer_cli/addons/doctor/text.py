@@ -109,7 +109,7 @@ def _excerpts(config: DataConfig, prepared: Prepared) -> Iterator[Excerpt]:
     texts: list[tuple[Split, ParallelText | None]] = [("dev", prepared.dev), ("test", prepared.test)]
     for split, text in texts:
         if text is not None:
-            is_own = config.builtin is not None or getattr(config, split) is not None
+            is_own = config.has_own_test if split == "test" else config.builtin is not None or config.dev is not None
             yield _excerpt(f"data.{split}", text, "line" if is_own else "held-out pair", config.all_tags)
 
 

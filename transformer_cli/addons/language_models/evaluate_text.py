@@ -51,7 +51,7 @@ def report_training(
     if prepared.test is None:
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
         return {}, ""
-    test = _TestText(f"{config.data.name}.test", prepared.test.targets)
+    test = _TestText(config.data.test_name, prepared.test.targets)
     model = read_model(result.model_path)
     found = _report(result.model_path, model, test, device, decode=config.decode)
     scores: dict[str, float | None] = {
@@ -114,4 +114,4 @@ def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> _T
             f"data={data.name}: is for data.task={data.task}, and this is a language model. Give --source FILE,"
             " or add data=text data.test=FILE"
         )
-    return _TestText(f"{data.name}.test", load_test(data, [model], kept).targets)
+    return _TestText(data.test_name, load_test(data, [model], kept).targets)

@@ -79,7 +79,7 @@ def report_training(
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
         return {}, ""
-    test = WordTest.of(f"{config.data.name}.test", prepared.test)
+    test = WordTest.of(config.data.test_name, prepared.test)
     path, model = result.model_path, read_model(result.model_path)
     predicted, ids = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
     saved_as = default_place([path], [model], test.as_lines)
@@ -168,7 +168,7 @@ def _own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
 def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> WordTest:
     """The test set of `data=`, or of the corpus that the model was trained on."""
     data, text = labelled_text(config, model, path, check_labels_of_words)
-    return WordTest.of(f"{data.name}.test", text)
+    return WordTest.of(data.test_name, text)
 
 
 def check_labels_of_words(data: DataConfig) -> None:

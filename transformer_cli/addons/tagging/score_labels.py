@@ -21,7 +21,7 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines) -> None:
     if config.tokenize is not None:
         raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
     config.refuse_metrics("these are labels")
-    name, wanted = f"{config.data.title}.test", [split_words(target) for target in text.targets]
+    name, wanted = config.data.test_name, [split_words(target) for target in text.targets]
     check_lines(hypotheses, len(wanted), f"data={config.data.name}: its test set", what="the labels")
     predicted = [words_of_line(line) for line in hypotheses.texts]
     for number, (ours, theirs) in enumerate(zip(predicted, wanted, strict=True), 1):

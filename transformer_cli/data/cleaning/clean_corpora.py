@@ -30,6 +30,7 @@ from transformer_cli.data.cleaning.base import (
 )
 from transformer_cli.data.cleaning.filters import FILTERS
 from transformer_cli.data.corpus import SpooledText, sentence_key
+from transformer_cli.data.folds import fold_of
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers import Corpus
 from transformer_cli.data.readers.base import Pair
@@ -222,12 +223,18 @@ def trained_filters(
 
 
 def held_out_by_hash(config: DataConfig) -> Callable[[str], bool]:
-    """Whether a source may be held out: those with the lowest hashes are, by the rule of `data.splits.hold_out`."""
-    splits = [split for split in ("dev", "test") if getattr(config, split) is None]
+    """Whether a source may be held out: those of the fold are, and those with the lowest hashes.
+
+    These are the rules of `data.splits`.
+    """
+    fold = fold_of(config)
+    splits = [split for split in ("dev", "test") if getattr(config, split) is None and (split == "dev" or fold is None)]
     key_of = sentence_key(config)
 
     def test(source: str) -> bool:
         key = key_of(source)
+        if fold is not None and fold.has(key):
+            return True
         return any(hashlib.blake2b(f"{config.seed} {split}\n{key}".encode()).digest()[0] < _LOWEST for split in splits)
 
     return test
