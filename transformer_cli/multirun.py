@@ -34,9 +34,9 @@ from transformer_cli.plugins import RAISED, load_plugins
 from transformer_cli.sweeps import (
     RECORD_FILE,
     RESULTS_FILE,
-    SPREAD,
     as_json,
     read_records,
+    spread_title,
     sweep_faults,
     sweep_run_name,
     sweep_tables,
@@ -271,7 +271,7 @@ def _report(runs: Sequence[SweepRun], folder: Path, table: TableFormat | None) -
         print(f"\n{sweep_text(runs)}", flush=True)
     else:
         tables = sweep_tables(runs)
-        print_tables(tables, table, notes=[SPREAD] if len(tables) > 1 else [], more=sweep_faults(runs))
+        print_tables(tables, table, notes=[spread_title(runs)] if len(tables) > 1 else [], more=sweep_faults(runs))
     with wrap_os_errors(file, "save the table"):
         write_whole(file, (as_json(runs) + "\n").encode())
     is_near = file.drive == Path.cwd().drive  # of Windows, between which there is no relative path

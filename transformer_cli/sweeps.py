@@ -11,12 +11,12 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override, QuotedString
 
 from transformer_cli.command import SweepRun
+from transformer_cli.config.recipes import FOLD
 from transformer_cli.tables import Cell, Column, ResultTable, aligned_lines, cell
 
 MAX_NAME_BYTES = 180  # file systems allow 255, and temporary names need room
 RECORD_FILE, RESULTS_FILE = "run.json", "results.json"
-SPREAD = "mean ± standard deviation (n - 1) over seeds"
-_SEED = "seed"
+_REPEATS = {"seed": "seeds", FOLD: "folds"}  # keys whose values repeat a run, over which there is a mean
 
 
 def value_of(override: Override) -> str:
@@ -51,9 +51,10 @@ def read_records(folder: Path) -> list[SweepRun]:
 
 
 def as_json(runs: Sequence[SweepRun]) -> str:
-    """Every run, and the mean over seeds where they were swept."""
+    """Every run, and the means over what was swept of seeds and folds: `over_seeds`, `over_folds` or both names."""
+    over = "_and_".join(_swept(runs)) or _REPEATS["seed"]
     return json.dumps(
-        {"runs": [asdict(run) for run in runs], "over_seeds": [asdict(group) for group in over_seeds(runs)]},
+        {"runs": [asdict(run) for run in runs], f"over_{over}": [asdict(group) for group in over_repeats(runs)]},
         indent=1,
         ensure_ascii=False,
         allow_nan=False,
@@ -61,8 +62,8 @@ def as_json(runs: Sequence[SweepRun]) -> str:
 
 
 @dataclass(frozen=True)
-class SeedGroup:
-    """Finished runs that differ in nothing but their seed."""
+class RepeatGroup:
+    """Finished runs that differ in nothing but their seed and their fold."""
 
     changes: dict[str, str]
     n_runs: int
@@ -70,11 +71,11 @@ class SeedGroup:
     std: dict[str, float]  # the sample standard deviation, n - 1; empty for one run
 
 
-def over_seeds(runs: Sequence[SweepRun]) -> list[SeedGroup]:
+def over_repeats(runs: Sequence[SweepRun]) -> list[RepeatGroup]:
     groups: dict[tuple[tuple[str, str], ...], list[SweepRun]] = {}
     for run in runs:
-        if _SEED in run.changes and run.error is None:
-            others = tuple((key, value) for key, value in run.changes.items() if key != _SEED)
+        if not _REPEATS.keys().isdisjoint(run.changes) and run.error is None:
+            others = tuple((key, value) for key, value in run.changes.items() if key not in _REPEATS)
             groups.setdefault(others, []).append(run)
     found = []
     for others, members in groups.items():
@@ -82,14 +83,15 @@ def over_seeds(runs: Sequence[SweepRun]) -> list[SeedGroup]:
         known = {name: [x for x in values if x is not None] for name, values in columns.items() if None not in values}
         mean = {name: statistics.fmean(values) for name, values in known.items()}
         std = {name: statistics.stdev(values) for name, values in known.items()} if len(members) > 1 else {}
-        found.append(SeedGroup(dict(others), len(members), mean, std))
+        found.append(RepeatGroup(dict(others), len(members), mean, std))
     return found
 
 
 def sweep_tables(runs: Sequence[SweepRun]) -> list[ResultTable]:
-    """The runs; and mean ± standard deviation over seeds where they were swept."""
-    groups = over_seeds(runs)
-    return [_run_table(runs), *([_seed_table(runs, groups)] if any(group.n_runs > 1 for group in groups) else [])]
+    """The runs; and mean ± standard deviation over seeds and folds where they were swept."""
+    groups = over_repeats(runs)
+    has_means = bool(_score_names(runs)) and any(group.n_runs > 1 for group in groups)
+    return [_run_table(runs), *([_mean_table(runs, groups)] if has_means else [])]
 
 
 def sweep_faults(runs: Sequence[SweepRun]) -> list[str]:
@@ -102,8 +104,18 @@ def sweep_text(runs: Sequence[SweepRun]) -> str:
     first, *means = sweep_tables(runs)
     lines = [*aligned_lines(first), *sweep_faults(runs)]
     for table in means:
-        lines += ["", SPREAD, *aligned_lines(table)]
+        lines += ["", spread_title(runs), *aligned_lines(table)]
     return "\n".join(lines)
+
+
+def spread_title(runs: Sequence[SweepRun]) -> str:
+    """The title of the table of means."""
+    return f"mean ± standard deviation (n - 1) over {' and '.join(_swept(runs))}"
+
+
+def _swept(runs: Sequence[SweepRun]) -> list[str]:
+    """What was swept of seeds and folds."""
+    return [name for key, name in _REPEATS.items() if any(key in run.changes for run in runs)]
 
 
 def _run_table(runs: Sequence[SweepRun]) -> ResultTable:
@@ -124,9 +136,9 @@ def _run_table(runs: Sequence[SweepRun]) -> ResultTable:
     return ResultTable(columns, rows)
 
 
-def _seed_table(runs: Sequence[SweepRun], groups: Sequence[SeedGroup]) -> ResultTable:
-    others, names = [key for key in _keys(runs) if key != _SEED], _score_names(runs)
-    columns = [Column(name, is_text=True) for name in ("seeds", *others)]
+def _mean_table(runs: Sequence[SweepRun], groups: Sequence[RepeatGroup]) -> ResultTable:
+    others, names, swept = [key for key in _keys(runs) if key not in _REPEATS], _score_names(runs), _swept(runs)
+    columns = [Column(name, is_text=True) for name in (swept[0] if len(swept) == 1 else "runs", *others)]
     columns += [Column(name, keys=(f"{name} mean", f"{name} std")) for name in names]
     rows = []
     for group in groups:
@@ -150,7 +162,7 @@ def _number(value: float | None, name: str) -> str:
     return f"{value:.4f}" if name.endswith("nll") else f"{value:.2f}"
 
 
-def _spread(group: SeedGroup, name: str) -> str:
+def _spread(group: RepeatGroup, name: str) -> str:
     if name not in group.mean:
         return ""
     spread = f" ± {_number(group.std[name], name)}" if name in group.std else ""

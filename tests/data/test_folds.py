@@ -240,3 +240,24 @@ def test_evaluate_scores_the_fold(tmp_path: Path, task: str) -> None:
     scored = run(["evaluate", "--checkpoint", "runs/run", "--device", "cpu", *search], tmp_path)
     assert scored.code == 0, scored.err.decode()
     assert f".fold-2-of-3, {len(test)} " in scored.out.decode()
+
+
+@pytest.mark.slow
+def test_a_sweep_over_folds_of_the_built_in_corpus_is_cross_validation(tmp_path: Path) -> None:
+    tiny = ["model.d_model=16", "model.d_ff=16", "model.n_heads=2", "model.n_encoder_layers=1"]
+    settings = [*tiny, "model.n_decoder_layers=1", "data.tokenizer.vocab_size=300", "device=cpu", *TINY]
+    ran = run(["train", "-m", "--name", "k", "data.fold=1/40,2/40,3/40", *settings], tmp_path)
+    assert ran.code == 0, ran.err.decode()
+    newest = next((tmp_path / "multirun").glob("*/results.json"))
+    results = json.loads(newest.read_bytes())
+    assert [one["changes"] for one in results["runs"]] == [{"data.fold": f"{number}/40"} for number in (1, 2, 3)]
+    [mean] = results["over_folds"]
+    scores = [one["scores"]["test chrF"] for one in results["runs"]]
+    assert mean["mean"]["test chrF"] == pytest.approx(sum(scores) / 3)
+    assert "mean ± standard deviation (n - 1) over folds" in ran.out.decode()
+    tests = [
+        set(json.loads((tmp_path / one["run_dir"] / HELD_OUT_FILE).read_bytes())["test"]["sources"])
+        for one in results["runs"]
+    ]
+    assert sum(map(len, tests)) == len(tests[0] | tests[1] | tests[2])
+    assert all(400 < len(test) < 600 for test in tests)  # a fortieth of 20,000

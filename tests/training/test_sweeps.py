@@ -24,7 +24,7 @@ from tests.toy.run import sentences
 from transformer_cli.commands.train.run import Trained
 from transformer_cli.config.train import Device, TrainConfig
 from transformer_cli.errors import DataError, Stopped
-from transformer_cli.sweeps import SweepRun, over_seeds, sweep_run_name, sweep_text
+from transformer_cli.sweeps import SweepRun, as_json, over_repeats, sweep_run_name, sweep_text
 from transformer_cli.training import run_directory
 
 SWEEP = ["train", "-m", *(word for word in TRAIN[1:] if word != "name=run"), "data.train=corpus"]
@@ -85,7 +85,7 @@ def row(seed: int, bleu: float, norm: str = "pre", **more: Any) -> SweepRun:
 def test_scores_over_seeds_are_a_mean_with_its_sample_standard_deviation() -> None:
     # By hand: 40, 42, 44 have the mean 42 and the variance (4 + 0 + 4) / 2.
     rows = [row(1, 40), row(2, 42), row(3, 44), row(1, 30, "post"), row(2, 1, "post", error="broke", exit_code=3)]
-    pre, post = over_seeds(rows)
+    pre, post = over_repeats(rows)
     assert (pre.changes, pre.n_runs, pre.mean, pre.std) == ({"norm": "pre"}, 3, {"test BLEU": 42}, {"test BLEU": 2})
     assert (post.changes, post.n_runs, post.mean, post.std) == ({"norm": "post"}, 1, {"test BLEU": 30}, {})
     lines = sweep_text(rows).split("\n")
@@ -93,6 +93,24 @@ def test_scores_over_seeds_are_a_mean_with_its_sample_standard_deviation() -> No
     assert lines[1].split() == ["runs/x", "pre", "1", "40.00", "500", "1.3"]
     assert "norm=post,seed=2: failed: broke" in lines
     assert [line.split() for line in lines[-2:]] == [["3", "pre", "42.00", "±", "2.00"], ["1", "post", "30.00"]]
+
+
+def test_folds_are_repetitions_as_seeds_are() -> None:
+    def run(fold: str, bleu: float, **more: str) -> SweepRun:
+        return SweepRun(1, {"data.fold": fold, **more}, "runs/x", {"test BLEU": bleu}, 500, 1.26)
+
+    lines = sweep_text([run("1/3", 40), run("2/3", 42), run("3/3", 44)]).split("\n")
+    assert lines[0].split() == ["run", "data.fold", "test", "BLEU", "steps", "minutes"]
+    assert lines[-3:-1] == ["mean ± standard deviation (n - 1) over folds", "folds     test BLEU"]
+    assert lines[-1].split() == ["3", "42.00", "±", "2.00"]
+
+    # Four runs of one setting: 40, 40, 44, 44 have the mean 42 and the variance 16 / 3.
+    both = [run(fold, bleu, seed=seed) for fold, bleu in (("1/2", 40), ("2/2", 44)) for seed in ("1", "2")]
+    *_, title, head, mean = sweep_text(both).split("\n")
+    assert (title, head.split()[0]) == ("mean ± standard deviation (n - 1) over seeds and folds", "runs")
+    assert mean.split() == ["4", "42.00", "±", "2.31"]
+    names = [[*json.loads(as_json(runs))][1] for runs in ([row(1, 2)], [run("1/2", 40)], both)]
+    assert names == ["over_seeds", "over_folds", "over_seeds_and_folds"]
 
 
 def test_single_runs_have_no_mean() -> None:
@@ -155,6 +173,11 @@ def test_the_table_of_a_sweep_is_alone_on_standard_output(folder: Path, form: st
 )
 def test_a_table_that_cannot_be_printed_is_refused(folder: Path, arguments: list[str], says: str) -> None:
     refused(["train", *arguments], folder, code=2, says=[says])
+
+
+def test_what_is_made_and_not_scored_has_no_mean() -> None:
+    made = [SweepRun(n, {"data.fold": f"{n}/2"}, corpus="x", counts={"pairs": n}) for n in (1, 2)]
+    assert "mean" not in sweep_text(made)
 
 
 @pytest.mark.slow
