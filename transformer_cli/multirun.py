@@ -22,10 +22,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli import logs
 from transformer_cli.command import COMMANDS, SweepRun, schema_of
-from transformer_cli.config.compose import as_config_error, hydra_arguments, load_config, to_schema
+from transformer_cli.config.compose import (
+    added_overrides,
+    as_config_error,
+    hydra_arguments,
+    load_config,
+    to_schema,
+)
 from transformer_cli.config.keys import fields_of
 from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
-from transformer_cli.config.recipes import without_test_set
 from transformer_cli.config.yaml_files import config_dir
 from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
@@ -80,7 +85,7 @@ def launch(
     _check_combinations(command, parsed, user_dir, flags)  # which loads the plugins, on whose tasks recipes depend
     arguments = hydra_arguments(command, overrides, user_dir)
     own_dir = next((home_followed(value_of(one)) for one in parsed if one.key_or_group == SWEEP_DIR), None)
-    added = map(parse_override, without_test_set(overrides))
+    added = map(parse_override, added_overrides(command, overrides, user_dir))
     fixed = tuple(one.key_or_group for one in (*parsed, *added) if not one.is_sweep_override())
     with _sweep_folder(own_dir) as folder:
         sweep = Sweep(command, dict(flags), fixed, folder, as_fault)

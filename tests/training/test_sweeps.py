@@ -247,6 +247,15 @@ def test_the_runs_of_a_sweep_are_named(
     assert [config.name for config in trained] == names
 
 
+def test_what_follows_from_a_command_line_is_no_difference_between_its_runs(
+    tmp_path: Path, trained: list[TrainConfig]
+) -> None:
+    corpus = ["data=files", "data.source_lang=en", "data.target_lang=de", "data.train=corpus"]  # and so recipe=auto
+    ran = run(["train", "-m", "name=abc", *corpus, "data.fold=1/2,2/2", "seed=4"], tmp_path)  # and so data.test=null
+    assert ran.code == 0, ran.err.decode()
+    assert [one["changes"] for one in results(tmp_path)["runs"]] == [{"data.fold": "1/2"}, {"data.fold": "2/2"}]
+
+
 @pytest.mark.slow
 def test_a_flag_holds_for_all_runs_of_a_sweep(tmp_path: Path, trained: list[TrainConfig]) -> None:
     assert run(["train", "-m", "--device", "cpu", "seed=1,2"], tmp_path).code == 0

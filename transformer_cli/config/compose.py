@@ -106,9 +106,13 @@ def hydra_arguments(command: str, overrides: Sequence[str], user_dir: Path | Non
     # Not as_uri(): Hydra does not decode the %20 of a blank.
     search_path = [f"hydra.searchpath=[{quoted_for_hydra(f'tfm://{user_dir.resolve()}')}]"] if user_dir else []
     kept = [_for_hydra(text, schema_of(command)) for text in overrides]
-    ours = [*recipe_by_task(command, overrides, user_dir), *fine_tuning_default(command, overrides, user_dir)]
-    ours += without_test_set(overrides)
-    return [*search_path, *filter(None, kept), *ours]
+    return [*search_path, *filter(None, kept), *added_overrides(command, overrides, user_dir)]
+
+
+def added_overrides(command: str, overrides: Sequence[str], user_dir: Path | None) -> list[str]:
+    """What follows from `overrides`, and is composed as if it stood behind them: a recipe, or no test set of a file."""
+    recipes = [*recipe_by_task(command, overrides, user_dir), *fine_tuning_default(command, overrides, user_dir)]
+    return recipes + without_test_set(overrides)
 
 
 def _for_hydra(text: str, schema: type) -> str:
