@@ -573,6 +573,10 @@ RUNS: dict[str, dict[str, Case]] = {
         "--device": Case("--device cuda", "cuda", code=5),
     },
     "replay": {"--device": Case("nowhere --device cpu", "nowhere", code=4, base="")},
+    "verify-resume": {
+        "--updates": Case("nowhere --updates 1", "n_updates=1", code=2),
+        "--device": Case("nowhere --device cpu", "nowhere", code=4),
+    },
 }
 
 

@@ -35,7 +35,7 @@ from transformer_cli.training.divergence_dump import read_divergence_dump, write
 from transformer_cli.training.forward import inputs
 from transformer_cli.training.guided_alignment import ReferenceAlignment, taught_attention
 from transformer_cli.training.ranks import Ranks
-from transformer_cli.training.run import Start, _prepared
+from transformer_cli.training.run import Start, prepare_run
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.trainer import Trainer, model_options
 from transformer_cli.training.validation import encode_pairs
@@ -334,6 +334,6 @@ def test_a_run_aligns_its_text_only_if_a_head_is_taught(data: DataConfig) -> Non
     for weight in (0.0, 0.5):
         settings = TrainConfig(data=data, train=TrainSettings(guided_alignment=weight))
         start = Start(settings, CPU, None, [])
-        found = _prepared(start, settings, Ranks(StopRequest()), owns_process=False)
+        found = prepare_run(start, settings, Ranks(StopRequest()), owns_process=False)
         assert (found.train.alignment is not None) == (WORD_ALIGNMENT in found.inputs) == bool(weight)
         assert bool(list(Path(data.cache).glob("*/aligned-*"))) == bool(weight)

@@ -72,20 +72,20 @@ def train_run(
     _require_same("config", json.dumps(to_plain(config)), ranks)
     if not ranks.is_first:
         config = with_values(config, json.loads(ranks.publish_and_wait("the run directory is ours", None)))
-        train(config, _prepared(start, config, ranks, owns_process=False), Worker(ranks), device=device)
+        train(config, prepare_run(start, config, ranks, owns_process=False), Worker(ranks), device=device)
         return None
     with open_run(config) as run_dir:
         chosen = chosen_before(config, run_dir)
         ranks.publish_and_wait("the run directory is ours", json.dumps(chosen))
         config = with_values(config, chosen)
-        prepared = _prepared(start, config, ranks, owns_process=owns_process)
+        prepared = prepare_run(start, config, ranks, owns_process=owns_process)
         result = train(config, prepared, MainProcess(run_dir, ranks, observe), device=device)
         release_cpu_memory()  # the test set is translated by the model as it was written
         assert result is not None  # only a worker has none
         return Finished(run_dir, config, prepared, result, device)
 
 
-def _prepared(start: Start, config: TrainConfig, ranks: Ranks, *, owns_process: bool) -> Prepared:
+def prepare_run(start: Start, config: TrainConfig, ranks: Ranks, *, owns_process: bool) -> Prepared:
     """The corpus, the same on every rank; the first one logs the warnings."""
     prepared = prepare(config.data, progress=owns_process, tokenizers=start.tokenizers, left_out=start.left_out)
     if owns_process or not ranks.is_first:

@@ -1,0 +1,1 @@
+"""`tfm verify-resume`: whether a run that is stopped and resumed on this machine equals the uninterrupted one."""
