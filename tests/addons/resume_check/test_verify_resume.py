@@ -98,7 +98,7 @@ def test_the_moving_average_and_the_optimizer_are_compared_too(made: Path, monke
         names.extend(one.tensors())
         return NOTHING
 
-    monkeypatch.setattr(run_verify_resume, "differences", nothing)
+    monkeypatch.setattr(run_verify_resume, "difference_of", nothing)
     assert run(["verify-resume", "runs/run", *SHORT], made).code == 0
     kinds = ("weights ", "optimizer exp_avg", "optimizer ema")
     assert all(any(name.startswith(kind) for name in names) for kind in kinds), names
@@ -161,6 +161,7 @@ def _move_text(folder: Path) -> None:
     [
         (lambda folder: None, ["runs/other"], 4, ["runs/other", "no such file"]),
         (lambda folder: (folder / "empty").mkdir(), ["empty"], 4, ["empty", "is no run"]),
+        (lambda folder: None, ["runs/run/model.safetensors"], 4, ["is no run", "no YAML file"]),
         (lambda folder: shutil.rmtree(folder / "runs"), [], 4, ["runs/latest", "no trained model"]),
         (lambda folder: (folder / "a.yaml").write_text("a: 1\n"), ["a.yaml"], 2, ["a.yaml", "no config of a run"]),
         (lambda folder: (folder / "a.yaml").write_text("plugins: [b]\n"), ["a.yaml"], 2, ["a.yaml", "--plugin b"]),
@@ -180,6 +181,26 @@ def test_a_new_run_that_ends_too_early_is_refused(folder: Path) -> None:
     config = run([*zygote.COMMAND, "train.max_steps=auto", "train.max_epochs=0.3", "--cfg"], folder).out
     (folder / "new.yaml").write_bytes(config)
     refused(["verify-resume", "new.yaml"], folder, code=2, says=["--updates=20: the run ends after"], working=True)
+
+
+def test_a_process_that_dies_is_reported(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_verify_resume, "start_process", lambda task_file: "ended with status -9 ('')")
+    says = ["has ended with status -9", "close other programs"]
+    refused(["verify-resume", "runs/run"], made, code=5, says=says, working=True)
+
+
+def test_several_ranks_are_refused(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    refused(["verify-resume", "runs/run"], made, code=2, says=["in one process", "without torchrun"])
+
+
+def test_a_run_that_was_sharded_is_verified_in_one_process(folder: Path) -> None:
+    config = run([*zygote.COMMAND, "train.sharding=full", "--cfg"], folder).out
+    (folder / "new.yaml").write_bytes(config)
+    ran = run(["verify-resume", "new.yaml", *SHORT], folder)
+    assert ran.code == 0, ran.err
+    assert b"new.yaml: train.sharding divides it among several processes; one continues it here" in ran.err
 
 
 # ---- The comparison

@@ -1,6 +1,6 @@
 """A process that continues a run for some updates, as `tfm train` does, and stops with a checkpoint.
 
-Its command line names a JSON file of a `Task`. Beside that file it writes one with the losses, or with the error.
+Its command line names a JSON file of a `ResumeTask`. Beside that file it writes one with the losses or the error.
 """
 
 import json
@@ -32,7 +32,7 @@ _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 @dataclass(frozen=True)
-class Task:
+class ResumeTask:
     """What such a process does: `n_updates` more in `run_dir`, from the newest checkpoint there, if it has one."""
 
     run_dir: str
@@ -42,8 +42,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What it has seen. `losses` are those of the updates, by step, as hexadecimal numbers: JSON rounds no bit away."""
+class Observed:
+    """What such a process has observed. `losses` are those of the updates by step, in hexadecimal, to the last bit."""
 
     losses: dict[str, str] = field(default_factory=dict)
     precision: str = ""
@@ -80,7 +80,7 @@ class CountedProcess(MainProcess):
         )
 
 
-def work(task: Task) -> Answer:
+def continue_run(task: ResumeTask) -> Observed:
     """Continue the run. Raises what training raises, but Stopped, which is how it ends."""
     load_plugins(task.plugins)
     config = from_plain(TrainConfig, task.config)
@@ -96,18 +96,18 @@ def work(task: Task) -> Answer:
             raise
     precision = config.train.precision
     name = "tf32" if precision is Precision.tf32 else _NAMES[choose_dtype(precision, start.device)]
-    return Answer(process.losses, name)
+    return Observed(process.losses, name)
 
 
 def main(task_file: Path) -> None:
-    """Answer the task in that file. An unexpected error is raised."""
+    """Observed the task in that file. An unexpected error is raised."""
     try:
-        answer = work(Task(**json.loads(task_file.read_bytes())))
+        answer = continue_run(ResumeTask(**json.loads(task_file.read_bytes())))
     except RAISED as error:
         fault = error if isinstance(error, TfmError) else plugin_fault(error)
         if fault is None:
             raise
-        answer = Answer(error=str(fault), exit_code=fault.exit_code)
+        answer = Observed(error=str(fault), exit_code=fault.exit_code)
     answer_file(task_file).write_text(json.dumps(asdict(answer)), encoding="utf-8")
 
 

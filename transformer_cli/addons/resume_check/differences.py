@@ -16,7 +16,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Reached:
-    """Where a process has come to: its losses by step, in hexadecimal, and its last checkpoint."""
+    """What a process has reached: its losses by step, in hexadecimal, and its last checkpoint."""
 
     losses: Mapping[int, str]
     checkpoint: Checkpoint
@@ -63,7 +63,7 @@ class Differences:
             yield f"counts of the checkpoint that differ: {', '.join(self.counts)}"
 
 
-def differences(one: Reached, other: Reached) -> Differences:
+def difference_of(one: Reached, other: Reached) -> Differences:
     """Compare all that the two have."""
     steps = sorted({*one.losses, *other.losses})
     unlike = ((step, one.losses.get(step, "nan"), other.losses.get(step, "nan")) for step in steps)

@@ -1,6 +1,7 @@
 """`tfm verify-resume`: continue a copy of a run with and without a stop, and compare to the last bit."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,13 +12,21 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli.addons.resume_check import continuation
-from transformer_cli.addons.resume_check.continuation import Answer, Task, answer_file
-from transformer_cli.addons.resume_check.differences import Differences, Reached, differences
+from transformer_cli.addons.resume_check.continuation import Observed, ResumeTask, answer_file
+from transformer_cli.addons.resume_check.differences import Differences, Reached, difference_of
 from transformer_cli.addons.resume_check.keys import VerifyResumeConfig
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.text_values import read_as_written
-from transformer_cli.config.train import Device, TrainConfig
-from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
+from transformer_cli.config.train import Device, Sharding, TrainConfig
+from transformer_cli.errors import (
+    CheckpointError,
+    ConfigError,
+    DataError,
+    DivergedError,
+    EnvironmentFault,
+    TfmError,
+    quoted,
+)
 from transformer_cli.files import follow, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.locate import newest_run
@@ -28,7 +37,7 @@ from transformer_cli.training.signals import stop_signals
 
 NEVER = 1_000_000_000  # updates between two evaluations
 WHOLE, RESUMED = "uninterrupted", "resumed"
-_KINDS = {kind.exit_code: kind for kind in reversed(TfmError.__subclasses__())}
+_ERRORS: list[type[TfmError]] = [ConfigError, DataError, CheckpointError, EnvironmentFault, DivergedError]
 
 
 @dataclass(frozen=True)
@@ -53,18 +62,22 @@ def run(config: VerifyResumeConfig) -> None:
     """
     if sys.stdout is None:
         raise EnvironmentFault("standard output: closed. Open it, for the result to be printed")
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ConfigError("`tfm verify-resume`: continues a run in one process. Run it without torchrun")
     prefix = "tfm-verify-resume-"
     with (
         stop_signals(idle="nothing of the run was changed"),
         tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
     ):
         subject = find_subject(config, Path(folder) / "start")
-        verify(subject, Path(folder), n_updates=config.n_updates, device=config.device)
+        verify_resume(subject, Path(folder), n_updates=config.n_updates, device=config.device)
 
 
-def verify(subject: Subject, folder: Path, *, n_updates: int, device: Device) -> None:
+def verify_resume(subject: Subject, folder: Path, *, n_updates: int, device: Device) -> None:
     """The four processes, and what the comparison of their checkpoints gives. Raises as `run` does."""
     first_half = n_updates // 2
+    if subject.config["train"]["sharding"] != Sharding.none.name:
+        LOGGER.warning("%s: train.sharding divides it among several processes; one continues it here", subject.path)
     settings = _settings(subject.config, last_step=subject.step + n_updates, device=device)
     where = f"{subject.path}: step {subject.step}"
     LOGGER.info("%s: %d updates without a stop", where, n_updates)
@@ -75,7 +88,7 @@ def verify(subject: Subject, folder: Path, *, n_updates: int, device: Device) ->
     settings = _settings(whole.checkpoint.state["config"], last_step=subject.step + n_updates, device=device)
     LOGGER.info("%s: the same once more", where)
     again = _continued(subject, folder / "again", settings, n_updates)
-    if found := differences(whole, again):
+    if found := difference_of(whole, again):
         _refuse_machine(found, whole, n_updates)
     shutil.rmtree(folder / "again")
 
@@ -84,7 +97,7 @@ def verify(subject: Subject, folder: Path, *, n_updates: int, device: Device) ->
     LOGGER.info("%s: %d updates in a new process, from that checkpoint", where, n_updates - first_half)
     resumed = _continued(subject, folder / RESUMED, settings, n_updates - first_half)
     resumed = Reached({**stopped.losses, **resumed.losses}, resumed.checkpoint, resumed.precision)
-    found = differences(whole, resumed)
+    found = difference_of(whole, resumed)
     if found:
         _refuse_resume(found, whole, subject, stop=stopped.checkpoint.step)
     of_all = f"{n_updates} updates, {found.n_tensors} tensors"
@@ -103,8 +116,9 @@ def find_subject(config: VerifyResumeConfig, start: Path) -> Subject:
         raise CheckpointError(f"{path}: no such file or folder. Name a run directory, as runs/NAME")
     checkpoint = _copy_newest(CheckpointStore(path), start) if path.is_dir() else None
     file = path / CONFIG_FILE if path.is_dir() else path
-    if checkpoint is None and not file.is_file():
-        raise CheckpointError(f"{path}: is no run: it has neither checkpoints nor {CONFIG_FILE}. Name a run directory")
+    if checkpoint is None and not (file.is_file() and file.suffix in (".yaml", ".yml")):
+        what = f"it has neither checkpoints nor {CONFIG_FILE}" if path.is_dir() else "it is no YAML file"
+        raise CheckpointError(f"{path}: is no run: {what}. Name a run directory")
     plain = read_as_written(file) if checkpoint is None else checkpoint.state.get("config")
     return Subject(path, _checked(path, plain, config.plugins), config.plugins, start, checkpoint)
 
@@ -143,7 +157,7 @@ def _settings(plain: Mapping[str, Any], *, last_step: int, device: Device) -> di
     if isinstance(train["max_steps"], int):
         train |= {"max_steps": max(train["max_steps"], last_step), "max_epochs": None, "budget": None}
     train |= {"eval_every": NEVER, "save_every": NEVER, "patience": None, "profile": False}
-    train |= {"keep_last": 1, "keep_best": 1, "average_last": 1}
+    train |= {"keep_last": 1, "keep_best": 1, "average_last": 1, "sharding": Sharding.none.name}
     chosen = {} if device is Device.auto else {"device": device.name}
     return {**plain, **chosen, "train": train, "force": False}
 
@@ -152,24 +166,24 @@ def _settings(plain: Mapping[str, Any], *, last_step: int, device: Device) -> di
 
 
 def _continued(subject: Subject, run_dir: Path, settings: dict[str, Any], n_updates: int) -> Reached:
-    """Where a new process comes to in `run_dir`: from what is there, or else from the start of the subject."""
+    """A new process continues what is in `run_dir`, or else a copy of the start of the subject."""
     with wrap_os_errors(run_dir, "copy the checkpoint"):
         if not run_dir.exists() and subject.checkpoint is not None:
             shutil.copytree(subject.start, run_dir)
         run_dir.mkdir(exist_ok=True)
         task_file = run_dir.with_name(f"{run_dir.name}.json")
         answer_file(task_file).unlink(missing_ok=True)
-        task = Task(str(run_dir), n_updates, settings, subject.plugins)
+        task = ResumeTask(str(run_dir), n_updates, settings, subject.plugins)
         task_file.write_text(json.dumps(asdict(task)), encoding="utf-8")
-    output = start_process(task_file)
+    end = start_process(task_file)
     if not answer_file(task_file).exists():
         raise EnvironmentFault(
-            f"the process that continues the run ended without an answer ({output[-500:]!r})."
-            " Run it again with TFM_DEBUG=1, or train.max_tokens_per_microbatch lower if the memory was full"
+            f"the process that continues the run has {end}. If the memory was full, close other programs; otherwise"
+            " report it"
         )
-    answer = Answer(**json.loads(answer_file(task_file).read_bytes()))
+    answer = Observed(**json.loads(answer_file(task_file).read_bytes()))
     if answer.error:
-        kind = _KINDS.get(answer.exit_code, EnvironmentFault)
+        kind = next((one for one in _ERRORS if one.exit_code == answer.exit_code), EnvironmentFault)
         raise kind(answer.error.replace(str(run_dir), run_dir.name))
     store = CheckpointStore(run_dir)
     losses = {int(step): loss for step, loss in answer.losses.items()}
@@ -185,12 +199,13 @@ def _continued(subject: Subject, run_dir: Path, settings: dict[str, Any], n_upda
 
 
 def start_process(task_file: Path) -> str:
-    """Run the task in a new interpreter, to its end; return what it has written."""
+    """Run the task in a new interpreter, to its end; return how it has ended."""
     command = [sys.executable, "-m", continuation.__name__, str(task_file)]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )
-    return done.stdout.decode(errors="backslashreplace")
+    last_line = done.stdout.decode(errors="backslashreplace").strip().rpartition("\n")[2]
+    return f"ended with status {done.returncode} ({quoted(last_line, 200)})"
 
 
 # ---- The result
