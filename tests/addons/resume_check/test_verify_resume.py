@@ -1,5 +1,6 @@
 """`tfm verify-resume`: an exact resume is called exact, a planted fault is found, and the run itself is only read."""
 
+import json
 import math
 import platform
 import shutil
@@ -142,6 +143,28 @@ def test_a_planted_fault_is_found_and_told_from_a_machine_that_is_not_determinis
     assert [text for text in says if text not in shown] == [], shown
 
 
+def test_a_loss_that_differs_before_the_stop_is_no_fault_of_the_resume(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[Path] = []
+
+    def start_process(task_file: Path) -> str:
+        continuation.main(task_file)
+        tasks.append(task_file)
+        if len(tasks) == 3:  # of the run that is stopped
+            answer = json.loads(continuation.answer_file(task_file).read_bytes())
+            answer["losses"]["5"] = (1.5).hex()
+            continuation.answer_file(task_file).write_text(json.dumps(answer), encoding="utf-8")
+        return ""
+
+    monkeypatch.setattr(run_verify_resume, "start_process", start_process)
+    ran = run(["verify-resume", "runs/run", *SHORT], made)
+    assert ran.code == 5
+    assert b"update 5 is the first that differs" in ran.out
+    assert b"second 1.5\n" in ran.out
+    assert b"not deterministic here" in ran.err
+
+
 # ---- What cannot be verified
 
 
@@ -223,6 +246,7 @@ def test_a_difference_is_counted_in_ulps(dtype: torch.dtype, ulp: float) -> None
     "one, other, what",
     [
         (torch.tensor([0.0, 1.0]), torch.tensor([-0.0, 1.0]), ", 0 ulps"),
+        (torch.tensor([1e-3, 1.0]), torch.tensor([-1e-3, 1.0]), "1 of 2 values, by up to 0.002 of the largest value"),
         (torch.tensor([math.nan]), torch.tensor([1.0]), "1 of 1 values"),
         (torch.tensor([1.0]), torch.tensor([1]), "another form: (1,) torch.float32 and (1,) torch.int64"),
         (torch.tensor([3]), torch.tensor([5]), "by up to 0.67 of the largest value"),
@@ -253,4 +277,14 @@ def test_counts_alone_are_a_difference() -> None:
 @pytest.mark.slow
 def test_the_processes_are_new_interpreters(made: Path) -> None:
     ran = run(["verify-resume", "runs/run", *SHORT], made)
+    assert (ran.code, ran.out.split(b":")[0]) == (0, b"resumed = uninterrupted"), ran.err
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("compiled", ["none", "graphs"])
+def test_on_a_gpu_a_resumed_run_is_exact(compiled: str, folder: Path) -> None:
+    settings = ["device=cuda", f"train.compile={compiled}", "train.precision=bf16"]
+    (folder / "new.yaml").write_bytes(run([*zygote.COMMAND, *settings, "--cfg"], folder).out)
+    ran = run(["verify-resume", "new.yaml", *SHORT], folder)
     assert (ran.code, ran.out.split(b":")[0]) == (0, b"resumed = uninterrupted"), ran.err

@@ -12,6 +12,7 @@ from transformer_cli.training.checkpoints import Checkpoint
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of an element
 _COUNTS = ("progress", "interval", "scaler", "skipped")  # in the state of a checkpoint: what the next updates read
 _SHOWN = 5
+FEW_ULPS = 10_000  # from here on, as between values of either sign, the number says nothing
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def compared(name: str, one: Tensor | None, other: Tensor | None) -> TensorDiffe
     relative = largest / scale if scale else float("inf")
     if not relative < float("inf"):
         return TensorDifference(name, f"{of_all}, by up to {largest:.3g}", float("inf"))
-    in_ulps = f", {_ulps(bits[0], bits[1], one.element_size()):,} ulps" if one.dtype.is_floating_point else ""
+    ulps = _ulps(bits[0], bits[1], one.element_size()) if one.dtype.is_floating_point else FEW_ULPS
+    in_ulps = f", {ulps:,} ulps" if ulps < FEW_ULPS else ""
     return TensorDifference(name, f"{of_all}, by up to {relative:.2g} of the largest value{in_ulps}", relative)
 
 

@@ -90,7 +90,7 @@ def verify_resume(subject: Subject, folder: Path, *, n_updates: int, device: Dev
     again = _continued(subject, folder / "again", settings, n_updates)
     if found := difference_of(whole, again):
         _refuse_machine(found, whole, n_updates)
-    shutil.rmtree(folder / "again")
+    shutil.rmtree(folder / "again", ignore_errors=True)  # Windows removes no file that is mapped
 
     LOGGER.info("%s: %d updates and a stop", where, first_half)
     stopped = _continued(subject, folder / RESUMED, settings, first_half)
@@ -98,6 +98,8 @@ def verify_resume(subject: Subject, folder: Path, *, n_updates: int, device: Dev
     resumed = _continued(subject, folder / RESUMED, settings, n_updates - first_half)
     resumed = Reached({**stopped.losses, **resumed.losses}, resumed.checkpoint, resumed.precision)
     found = difference_of(whole, resumed)
+    if found.loss is not None and found.loss[0] <= stopped.checkpoint.step:  # nothing had been resumed yet
+        _refuse_machine(found, whole, n_updates)
     if found:
         _refuse_resume(found, whole, subject, stop=stopped.checkpoint.step)
     of_all = f"{n_updates} updates, {found.n_tensors} tensors"
