@@ -1,15 +1,14 @@
 """A step of attention over a cache by Triton's kernel, on a GPU and in Triton's interpreter: as torch computes it."""
 
 import math
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from tests.support.triton import errors_in_interpreter
 
 # Groups, queries, heads, positions, head width, the mask.
 CASES = [(3, 1, 2, 40, 64, "source"), (2, 4, 2, 64, 64, "beam"), (2, 5, 2, 33, 24, None), (3, 1, 2, 1, 16, None)]
@@ -47,16 +46,7 @@ def largest_error(case: tuple[int, int, int, int, int, str | None], dtype: torch
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 def test_in_the_interpreter_a_step_is_that_of_torch() -> None:
-    """A process of its own, as Triton asks for its interpreter once."""
-    program = (
-        "import os; os.environ['TRITON_INTERPRET'] = '1'\n"
-        "import torch\n"
-        "from tests.models.test_cached_attention import CASES, largest_error\n"
-        "print([largest_error(case, torch.float32, 'cpu') for case in CASES])\n"
-    )
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
-    errors = [float(one) for one in done.stdout.strip().strip("[]").split(",")]
+    errors = errors_in_interpreter(__name__)
     assert len(errors) == len(CASES)
     assert max(errors) < 1e-5
 

@@ -1,15 +1,13 @@
 """Attention of short sentences by Triton's kernels, on a GPU and in Triton's interpreter: as written out."""
 
-import subprocess
-import sys
 from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from tests.support.triton import errors_in_interpreter
 from transformer_cli.models.attention_kernels import attention_weights
 
 LENGTHS = [5, 30, 0, 40, 70, 1, 300, 129]  # each tile, several tiles, and an empty sentence
@@ -78,16 +76,7 @@ def largest_error(case: tuple[list[int], list[int], int, bool, int | None], dtyp
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton")
 def test_in_the_interpreter_short_attention_is_attention_written_out() -> None:
-    """A process of its own, as Triton asks for its interpreter once."""
-    program = (
-        "import os; os.environ['TRITON_INTERPRET'] = '1'\n"
-        "import torch\n"
-        "from tests.models.test_short_attention import CASES, largest_error\n"
-        "print([largest_error(case, torch.float32, 'cpu') for case in CASES])\n"
-    )
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=True)
-    errors = [float(one) for one in done.stdout.strip().strip("[]").split(",")]
+    errors = errors_in_interpreter(__name__)
     assert len(errors) == len(CASES)
     assert max(errors) < WORST
 

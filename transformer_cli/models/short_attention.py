@@ -32,6 +32,13 @@ _TILES = (Tile(32, -1, 32, 2), Tile(64, 32, 64, 4), Tile(128, 64, LONGEST_SENTEN
 
 
 @triton.jit
+def _sentence(starts):  # type: ignore[no-untyped-def]
+    """The start of this program's sentence, wide enough for the address of any element, and its tokens."""
+    start = tl.load(starts + tl.program_id(0)).to(tl.int64)
+    return start, (tl.load(starts + tl.program_id(0) + 1) - start).to(tl.int32)
+
+
+@triton.jit
 def _rows(x, start, first, length, by_token, by_head, head, TILE: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Pointers to the rows of a tile of one sentence, and which of their elements there are."""
     row, column = first + tl.arange(0, TILE), tl.arange(0, WIDE)
@@ -57,10 +64,9 @@ def _forward(  # type: ignore[no-untyped-def]
     LEFT: tl.constexpr, RIGHT: tl.constexpr, ABOVE: tl.constexpr, UP_TO: tl.constexpr, TILE: tl.constexpr,
     H: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0), tl.program_id(1)
-    start, key_start = tl.load(starts + sentence).to(tl.int64), tl.load(key_starts + sentence).to(tl.int64)
-    length = (tl.load(starts + sentence + 1) - start).to(tl.int32)
-    n_keys = (tl.load(key_starts + sentence + 1) - key_start).to(tl.int32)
+    head = tl.program_id(1)
+    start, length = _sentence(starts)
+    key_start, n_keys = _sentence(key_starts)
     longest = tl.maximum(length, n_keys)
     if (longest > ABOVE) & (longest <= UP_TO):
         for first in range(0, length, TILE):
@@ -98,10 +104,9 @@ def _backward(  # type: ignore[no-untyped-def]
     LEFT: tl.constexpr, RIGHT: tl.constexpr, ABOVE: tl.constexpr, UP_TO: tl.constexpr, TILE: tl.constexpr,
     H: tl.constexpr, E: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    sentence, head = tl.program_id(0), tl.program_id(1)
-    start, key_start = tl.load(starts + sentence).to(tl.int64), tl.load(key_starts + sentence).to(tl.int64)
-    length = (tl.load(starts + sentence + 1) - start).to(tl.int32)
-    n_keys = (tl.load(key_starts + sentence + 1) - key_start).to(tl.int32)
+    head = tl.program_id(1)
+    start, length = _sentence(starts)
+    key_start, n_keys = _sentence(key_starts)
     longest = tl.maximum(length, n_keys)
     if (longest > ABOVE) & (longest <= UP_TO):
         for first_key in range(0, tl.maximum(n_keys, 1), TILE):  # of queries without keys the gradient is 0

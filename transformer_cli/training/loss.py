@@ -60,8 +60,8 @@ class _SmoothedNll(torch.autograd.Function):
         for z_RV, targets_R in zip(torch.split(grad_KV, rows), torch.split(targets_K, rows), strict=True):
             targets_R1 = targets_R.unsqueeze(1)
             log_p_RV = z_RV.log_softmax(dim=1, dtype=nll.dtype)
-            is_padding_R1 = targets_R1 < 0
             if has_padding:  # as if its target were certain
+                is_padding_R1 = targets_R1 < 0
                 targets_R1 = targets_R1.clamp(min=0)
                 log_p_RV.masked_fill_(is_padding_R1, 0.0)
             nll -= log_p_RV.gather(1, targets_R1).sum()

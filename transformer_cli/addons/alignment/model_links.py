@@ -97,7 +97,7 @@ class _WordNumbers:
         self._tokenizer, self._pieces = tokenizer, WordPieces.of(tokenizer)
 
     def of(self, text: str, ids: Sequence[int]) -> NumberedWords | None:
-        """The words of a text without tags, and of its ids with them; None where they cannot be told from the tokens.
+        """The words of a text without tags, and of its ids with them; None where tokens and words cannot be matched.
 
         Normalisation leaves out words of format characters alone.
         """

@@ -73,7 +73,7 @@ def routes(server: Server) -> list[Route]:
 
 
 def _check_route(server: Server, source: str | None, target: str) -> None:
-    """Raises RequestError 400 where no model translates so, which a document would be told only later."""
+    """Raises RequestError 400 where no model translates so: at once, not when the document has its turn."""
     table = server.service.table
     known = table.source_code(source), table.target_code(target)
     if known[0] == known[1]:
