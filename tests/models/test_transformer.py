@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.support.each import each
-from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.attention_kernels import attention_weights
@@ -26,8 +26,8 @@ PAD, VOCABULARY = 3, 20
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "pre-LN": {"norm": Norm.pre},
-    "post-RMS": {"norm_kind": NormKind.rms},
-    "pre-RMS": {"norm": Norm.pre, "norm_kind": NormKind.rms},
+    "post-RMS": {"norm_kind": "rms"},
+    "pre-RMS": {"norm": Norm.pre, "norm_kind": "rms"},
     "concat": {"positions": Positions.sinusoidal_concat},
     "learned": {"positions": Positions.learned, "max_positions": 16},
     "learned pre-LN": {"positions": Positions.learned, "max_positions": 16, "norm": Norm.pre},
@@ -266,7 +266,7 @@ COUNTS: dict[str, tuple[dict[str, Any], int]] = {
     "n_heads": ({"n_heads": 2}, 0),
     "bias": ({"bias": False}, -ATTENTIONS * 4 * 16 - FEED_FORWARDS * (32 + 16)),
     "pre-LN": ({"norm": Norm.pre}, 2 * 2 * 16),  # the last norm of each stack
-    "rms": ({"norm_kind": NormKind.rms}, -NORMS * 16),  # scales, but does not shift
+    "rms": ({"norm_kind": "rms"}, -NORMS * 16),  # scales, but does not shift
     "swiglu": ({"activation": Activation.swiglu}, FEED_FORWARDS * (16 * 32 + 32)),
     "gelu": ({"activation": Activation.gelu}, 0),
     "silu": ({"activation": Activation.silu}, 0),

@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.conftest import ROOT
 from tests.support.docs_code import write_files_of
 from tests.support.forked import Ran, run
 from tests.toy.run import sentences
 from transformer_cli.models.file import read_model
+from transformer_cli.models.norms import NORMS
 from transformer_cli.models.registry import MODELS
 
 PAGE = ROOT / "docs" / "extending.md"
@@ -77,6 +79,31 @@ def test_the_model_and_the_state_of_the_optimizer_are_saved(folder: Path, monkey
     assert "encoder.embedding_norm.weight" in model.weights
     state = folder / f"runs/run/checkpoints/step-{N:08d}/optimizer.safetensors"
     assert b"momentum_buffer/encoder.embedding_norm.weight" in state.read_bytes()
+
+
+def test_the_norm_is_trained_and_the_model_file_asks_for_its_plugin(folder: Path) -> None:
+    sizes = ["data=jsonl", "recipe=files", "data.tokenizer.vocab_size=40", "model=tiny", "model.d_model=16"]
+    sizes += ["model.n_heads=2", "model.d_ff=16", "train.max_steps=2", "train.tokens_per_update=300", "device=cpu"]
+    tfm(folder, "train", *sizes, "model.norm_kind=alpha_bias", "runs=alpha", "name=one", plugins="jsonl alpha_bias")
+    command = ["translate", "--checkpoint", "alpha/one/model.safetensors"]
+    assert tfm(folder, *command, plugins="alpha_bias", stdin=LINES).out.count(b"\n") == 3
+    ran = run(command, folder, stdin=LINES)
+    assert ran.code == 4
+    assert b"its norm 'alpha_bias' comes from the plugin jsonl or alpha_bias" in ran.err
+    exported = run(["export", "ctranslate2", *command[1:], "--plugin", "alpha_bias", "--output", "out"], folder)
+    assert exported.code == 2
+    assert b"model.norm_kind=alpha_bias: no such norm in CTranslate2" in exported.err
+
+
+def test_the_norm_is_layer_normalization_with_the_deviation_of_a_sample(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NORMS, "_entries", dict(NORMS._entries))
+    monkeypatch.syspath_prepend(folder)
+    importlib.import_module("alpha_bias")
+    x = torch.randn(3, 5, 16, generator=torch.Generator().manual_seed(1))
+    mine, theirs = NORMS["alpha_bias"](16, 0.0)(x), torch.nn.LayerNorm(16, eps=0.0)(x)
+    torch.testing.assert_close(mine, theirs * (15 / 16) ** 0.5)
 
 
 def test_the_corpus_is_prepared(folder: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from tests.toy import models
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
 from transformer_cli.decoding.search import Search
@@ -25,7 +25,7 @@ GREEDY: dict[str, Any] = {"search": "greedy", "beam_size": 1}
 SAMPLE: dict[str, Any] = {"search": "sample", "beam_size": 1, "n_best": 2}
 SIZES: dict[str, Any] = {"n_encoder_layers": 2, "n_decoder_layers": 2, "d_model": 32, "n_heads": 4, "d_ff": 64}
 _ODD: dict[str, Any] = {"n_encoder_layers": 1, "n_decoder_layers": 3, "d_model": 34, "n_heads": 2, "d_ff": 51}
-_MODERN: dict[str, Any] = {"norm_kind": NormKind.rms, "positions": Positions.rotary, "activation": Activation.swiglu}
+_MODERN: dict[str, Any] = {"norm_kind": "rms", "positions": Positions.rotary, "activation": Activation.swiglu}
 PLAIN = ModelConfig(**SIZES, norm=Norm.pre, tie_embeddings=Tying.none)
 VARIANTS = {  # every kind of norm, position, tying and activation at least once
     "plain": PLAIN,

@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 
 from tests.support.each import each
 from tests.toy.run import CPU, MODEL, config, prepared, run, tokenizers
-from transformer_cli.config.model import NormKind
 from transformer_cli.config.train import Precision
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.errors import DivergedError, EnvironmentFault
@@ -52,8 +51,8 @@ def batches(max_tokens: int = 1000) -> list[Batch]:
     return micro_batches(prepared().train, np.arange(30), tokenizers(), max_tokens=max_tokens)
 
 
-@pytest.mark.parametrize("norm_kind", list(NormKind))
-def test_in_bf16_what_adds_up_many_small_numbers_stays_float32(norm_kind: NormKind) -> None:
+@pytest.mark.parametrize("norm_kind", ["layer", "rms"])
+def test_in_bf16_what_adds_up_many_small_numbers_stays_float32(norm_kind: str) -> None:
     trainer = learner_in(Precision.bf16, norm_kind=norm_kind)
     norms: set[torch.dtype] = set()
     for name, module in trainer.model.named_modules():
@@ -67,7 +66,7 @@ def test_in_bf16_what_adds_up_many_small_numbers_stays_float32(norm_kind: NormKi
     attention = "_scaled_dot_product_flash_attention_for_cpu"
     assert ops.read[attention] == ops.read[f"{attention}_backward"] == full  # on a GPU it is of 16 bits
     assert norms == full  # the residual sum
-    if norm_kind is NormKind.layer:
+    if norm_kind == "layer":
         assert ops.written["native_layer_norm"] == full  # also mean and deviation
     for name in ("_log_softmax", "exp_", "scatter_add_"):  # of the loss
         assert ops.read[name] == full, name

@@ -36,7 +36,6 @@ from transformer_cli.config.model import (
     Autoregression,
     ModelConfig,
     Norm,
-    NormKind,
     Pooling,
     Positions,
     Tying,
@@ -150,7 +149,7 @@ def fp16(monkeypatch: pytest.MonkeyPatch) -> None:
 OPTIONS: dict[str, dict[str, Any]] = {
     "paper": {},
     "pre-LN": {"norm": Norm.pre},
-    "RMS": {"norm_kind": NormKind.rms},
+    "RMS": {"norm_kind": "rms"},
     **{activation.name: {"activation": activation} for activation in Activation},
     **{positions.name: {"positions": positions} for positions in Positions},
     **{f"tied {tying.name}": {"tie_embeddings": tying} for tying in Tying},

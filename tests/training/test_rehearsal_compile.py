@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.conftest import slow
 from tests.support.compiling import Compilations, graph_breaks_and_recompilations
-from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions
 from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.models.transformer import Decoder, Encoder
 
@@ -86,7 +86,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "modern": {
         "norm": Norm.pre,
-        "norm_kind": NormKind.rms,
+        "norm_kind": "rms",
         "positions": Positions.rotary,
         "activation": Activation.swiglu,
         "bias": False,

@@ -15,11 +15,6 @@ class Norm(Enum):
     post = "post"  # normalise after the residual sum, as in the paper
 
 
-class NormKind(Enum):
-    layer = "layer"
-    rms = "rms"
-
-
 class Activation(Enum):
     relu = "relu"
     gelu = "gelu"
@@ -125,7 +120,10 @@ class ModelConfig:
     norm: Norm = key(
         Norm.post, "Normalization after each residual sum (post, as in the paper) or before each sub-layer (pre)."
     )
-    norm_kind: NormKind = key(NormKind.layer, "Layer normalization or RMS normalization.")
+    norm_kind: str = key(
+        "layer",
+        "Entry of the registry of norms: layer (layer normalization), rms (RMS normalization), or one of a plugin.",
+    )
     activation: Activation = key(Activation.relu, "Activation of the feed-forward layers; swiglu adds a gate.")
     positions: Positions = key(
         Positions.sinusoidal,
@@ -259,7 +257,7 @@ class ModelConfig:
         """What the norms add to the variance."""
         if self.norm_eps is not None:
             return self.norm_eps
-        return 1e-5 if self.norm_kind is NormKind.layer else 1e-6
+        return 1e-5 if self.norm_kind != "rms" else 1e-6
 
     @property
     def key_width(self) -> int:

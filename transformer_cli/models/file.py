@@ -46,9 +46,11 @@ from transformer_cli.models.header import (
     unhashed,
     whole,
 )
+from transformer_cli.models.norms import NORMS
 from transformer_cli.models.registry import MODELS
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.plugins import loaded_plugins
+from transformer_cli.registry import Registry, is_ours
 from transformer_cli.system import total_memory
 from transformer_cli.version import __version__
 
@@ -249,7 +251,7 @@ def _metadata_of(model: ModelFile) -> str:
         metadata["labels"] = list(model.tokenizers.labels)
     if model.averaged:
         metadata["averaged"] = model.averaged
-    if not MODELS[model.config.name].__module__.startswith("transformer_cli."):
+    if not (is_ours(MODELS[model.config.name]) and is_ours(NORMS[model.config.norm_kind])):
         metadata["plugins"] = loaded_plugins()
     if model.multi_sentence_share is not None:
         metadata["multi_sentence_share"] = model.multi_sentence_share
@@ -378,8 +380,10 @@ def map_model(path: Path) -> ModelFile:
 
 def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Path) -> ModelFile:
     try:
+        plugins = texts(metadata.get("plugins", []), "plugins")
+        for what, registry, name in (("model", MODELS, "name"), ("norm", NORMS, "norm_kind")):
+            _check_registered(what, registry, dict(metadata["config"]).get(name), plugins, path)
         config = from_plain(ModelConfig, metadata["config"])
-        _check_registered(config.name, texts(metadata.get("plugins", []), "plugins"), path)
         # They become parts of file names; what the config of a corpus would refuse is refused here.
         languages = DataConfig(source_lang=str(metadata["source_lang"]), target_lang=str(metadata["target_lang"]))
         tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
@@ -409,12 +413,12 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
     return model
 
 
-def _check_registered(name: str, plugins: list[str], path: Path) -> None:
-    """Raise CheckpointError for a plugin's model whose plugin is not loaded: no file can have a module imported."""
-    if plugins and name not in MODELS.names():
+def _check_registered(what: str, registry: Registry[Any], name: object, plugins: list[str], path: Path) -> None:
+    """Raise CheckpointError for an entry of a plugin that is not loaded: no file can have a module imported."""
+    if plugins and isinstance(name, str) and name not in registry.names():
         needed = " or ".join(quoted(plugin, 40)[1:-1] for plugin in plugins)
         raise CheckpointError(
-            f"{path}: its model {quoted(name)} comes from the plugin {needed}, which is code of its own."
+            f"{path}: its {what} {quoted(name)} comes from the plugin {needed}, which is code of its own."
             f" If you have it and trust it, add --plugin {quoted(plugins[0], 40)[1:-1]}"
         )
 

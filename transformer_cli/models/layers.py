@@ -11,12 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind
+from transformer_cli.config.model import Activation, ModelConfig, Norm
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, initialise
 from transformer_cli.models.cache_protocol import EncoderDecoderCache, SelfAttentionCache
 from transformer_cli.models.embeddings import Rotation
 from transformer_cli.models.layouts import AttentionLayout
 from transformer_cli.models.linear import Linear
+from transformer_cli.models.norms import NORMS
 from transformer_cli.models.ssru import SSRU
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -28,8 +29,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
-    kind = nn.LayerNorm if config.norm_kind is NormKind.layer else nn.RMSNorm
-    return kind(config.d_model, eps=config.epsilon)
+    norm: nn.Module = NORMS[config.norm_kind](config.d_model, config.epsilon)
+    return norm
 
 
 class Dropout(nn.Module):

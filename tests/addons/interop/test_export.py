@@ -30,7 +30,6 @@ from transformer_cli.config.model import (
     DecoderStart,
     ModelConfig,
     Norm,
-    NormKind,
     Positions,
     Tying,
 )
@@ -75,8 +74,8 @@ ONLY_CTRANSLATE2 = {
     "fairseq": {"positions": Positions.sinusoidal_tensor2tensor, "first_position": 2, "norm": Norm.pre},
     "learned": {"positions": Positions.learned},
     "rotary": {"norm": Norm.pre, "positions": Positions.rotary},
-    "rms swiglu": {"norm": Norm.pre, "norm_kind": NormKind.rms, "activation": Activation.swiglu, "bias": False},
-    "post rms rotary": {"norm_kind": NormKind.rms, "positions": Positions.rotary, "activation": Activation.swiglu},
+    "rms swiglu": {"norm": Norm.pre, "norm_kind": "rms", "activation": Activation.swiglu, "bias": False},
+    "post rms rotary": {"norm_kind": "rms", "positions": Positions.rotary, "activation": Activation.swiglu},
 }
 
 
@@ -223,7 +222,7 @@ def other_tokenizer() -> Tokenizer:
 
 
 REFUSED = {
-    "norm_kind=rms": {"norm_kind": NormKind.rms},
+    "norm_kind=rms": {"norm_kind": "rms"},
     "activation=swiglu": {"activation": Activation.swiglu},
     "positions=rotary": {"positions": Positions.rotary},
     "positions=learned": {"positions": Positions.learned},

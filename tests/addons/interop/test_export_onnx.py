@@ -26,7 +26,7 @@ from transformer_cli.addons.interop import verify
 from transformer_cli.addons.interop.export_file import listed_files
 from transformer_cli.addons.interop.exported import facts_of
 from transformer_cli.addons.interop.model_card import card
-from transformer_cli.config.model import Activation, DecoderStart, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, DecoderStart, Norm, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.models.file import ModelFile, read_model
@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {  # every value of every option that a gr
     "learned": {"positions": Positions.learned, "norm": Norm.pre, "activation": Activation.gelu, "bias": False},
     "modern": {
         "norm": Norm.pre,
-        "norm_kind": NormKind.rms,
+        "norm_kind": "rms",
         "activation": Activation.swiglu,
         "positions": Positions.rotary,
         "bias": False,

@@ -36,7 +36,7 @@ from transformer_cli.addons.interop.text import normalising, protobuf_messages
 from transformer_cli.addons.interop.verify import log_probs, verify
 from transformer_cli.addons.interop.weights import with_wide_embeddings
 from transformer_cli.config.data import TokenizerConfig, TokenizerKind
-from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
@@ -515,7 +515,7 @@ CANNOT: dict[str, dict[str, Any]] = {
     "norm_eps": {"norm_eps": None},
     "decoder_start": {"decoder_start": DecoderStart.bos},
     "norm": {"norm": Norm.pre},
-    "norm_kind": {"norm_kind": NormKind.rms},
+    "norm_kind": {"norm_kind": "rms"},
     "activation": {"activation": Activation.gelu},
     "first_position": {"first_position": 2},
     "scale_embeddings": {"scale_embeddings": False},

@@ -8,7 +8,7 @@ import torch
 from tests.addons.interop.test_export import model_file
 from tests.support.each import each
 from transformer_cli.addons.interop.parts import part_names, parts_of, weights_from_parts
-from transformer_cli.config.model import Activation, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, Norm, Positions, Tying
 
 KINDS: dict[str, dict[str, Any]] = {
     "paper": {},
@@ -16,7 +16,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "untied, biased output": {"tie_embeddings": Tying.none, "output_bias": True},
     "source and target tied": {"tie_embeddings": Tying.source_target, "output_bias": True},
     "decoder tied": {"tie_embeddings": Tying.decoder, "bias": False},
-    "gated": {"activation": Activation.swiglu, "norm_kind": NormKind.rms, "norm": Norm.pre},
+    "gated": {"activation": Activation.swiglu, "norm_kind": "rms", "norm": Norm.pre},
 }
 
 

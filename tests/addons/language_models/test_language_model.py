@@ -24,7 +24,7 @@ from tests.toy.run import packed as packed_file
 from tests.toy.translator import sentences
 from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
 from transformer_cli.addons.language_models.language_model import LanguageModel
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Tying
 from transformer_cli.models.file import read_model
 from transformer_cli.models.layouts import PackedLayout
 
@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "pre-LN": {"norm": Norm.pre},
     "learned": {"positions": Positions.learned, "max_positions": 16},
-    "rotary": {"positions": Positions.rotary, "norm": Norm.pre, "norm_kind": NormKind.rms},
+    "rotary": {"positions": Positions.rotary, "norm": Norm.pre, "norm_kind": "rms"},
     "narrow heads": {"d_k": 4, "d_v": 6, "activation": Activation.swiglu},
     "untied": {"tie_embeddings": Tying.none, "bias": False},
     "window, narrow": {"attention_window": 2, "d_embedding": 6},

@@ -9,7 +9,7 @@ import sentencepiece
 import torch
 
 from transformer_cli.addons.benchmarks.keys import BenchConfig, Lengths
-from transformer_cli.config.model import Norm, NormKind
+from transformer_cli.config.model import Norm
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText
@@ -97,8 +97,11 @@ def random_model(config: BenchConfig, *, sharpening: float = SHARPENING) -> Mode
     every program, so that no search ends early. Raises ConfigError for norms without a bias, and
     for an output layer that does not multiply with that norm's output itself.
     """
-    if config.model.norm_kind is not NormKind.layer:
-        raise ConfigError("model.norm_kind=rms: no choice for random weights. Name a trained model with --checkpoint")
+    if config.model.norm_kind != "layer":
+        raise ConfigError(
+            f"model.norm_kind={config.model.norm_kind}: no choice for random weights. Name a trained model with"
+            " --checkpoint"
+        )
     if config.model.embedding_width < config.model.d_model:
         raise ConfigError(
             f"model.d_embedding={config.model.d_embedding}: no choice for random weights. Name a trained model with"

@@ -18,14 +18,14 @@ from transformer_cli.addons.interop.text import folder_tokenizers, write_tokeniz
 from transformer_cli.addons.interop.verify import first_ids
 from transformer_cli.addons.interop.weights import (
     built,
-    check_decoder,
     check_heads,
+    check_layers,
     check_self_attention,
     projections,
     stacks,
     with_wide_embeddings,
 )
-from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, Positions
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.decoding.shortlist import Shortlist
@@ -66,7 +66,7 @@ def write(model: ModelFile, directory: Path, *, quantization: str | None = None,
 def check(config: ModelConfig) -> None:
     instead = "`tfm translate --engine torch` runs this model"
     check_heads(config, "CTranslate2", instead)
-    check_decoder(config, "CTranslate2")
+    check_layers(config, "CTranslate2")
     check_self_attention(config, "the encoder of CTranslate2", f"{instead}, and `tfm export onnx` writes it")
 
 
@@ -84,7 +84,7 @@ def specification(model: ModelFile, specs: ModuleType) -> Any:
         "pre_norm": config.norm is Norm.pre,
         "activation": getattr(specs.common_spec.Activation, _ACTIVATIONS[config.activation]),
         "ffn_glu": config.activation is Activation.swiglu,
-        "rms_norm": config.norm_kind is NormKind.rms,
+        "rms_norm": config.norm_kind == "rms",
         "rotary_dim": rotary,
         "rotary_interleave": False,
     }

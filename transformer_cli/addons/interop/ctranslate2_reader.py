@@ -34,7 +34,6 @@ from transformer_cli.config.model import (
     DecoderStart,
     ModelConfig,
     Norm,
-    NormKind,
     Positions,
     Tying,
 )
@@ -208,7 +207,7 @@ def _read_config(variables: Variables, settings: Mapping[str, Any]) -> ModelConf
         tying = Tying.three_way if is_shared else Tying.decoder
     else:
         tying = Tying.source_target if is_shared else Tying.none
-    kind = NormKind.layer if "encoder/layer_0/ffn/layer_norm/beta" in names else NormKind.rms
+    kind = "layer" if "encoder/layer_0/ffn/layer_norm/beta" in names else "rms"
     norm_eps = settings.get("layer_norm_epsilon")
     positions, first_position, max_positions = read_positions(variables, d_model)
     return ModelConfig(

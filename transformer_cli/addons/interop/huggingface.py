@@ -31,7 +31,7 @@ from transformer_cli.addons.interop.weights import (
     stacks,
     with_wide_embeddings,
 )
-from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.packed_tokenizer import is_code
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import ControlIds
@@ -150,8 +150,8 @@ def json_bytes(value: object) -> bytes:
 def check(model: ModelFile) -> None:
     config, instead = model.config, "Train with another, or use `tfm export ctranslate2`"
     check_self_attention(config, "MarianMT and Pegasus", "Use `tfm export onnx`")  # CTranslate2 has none either
-    if config.norm_kind is not NormKind.layer:
-        refuse_option("norm_kind", config.norm_kind.name, f"{_PROGRAM} has it", instead)
+    if config.norm_kind != "layer":
+        refuse_option("norm_kind", config.norm_kind, f"{_PROGRAM} has it", instead)
     if config.activation is Activation.swiglu:
         refuse_option("activation", config.activation.name, f"{_PROGRAM} gates its feed-forward layers", instead)
     if config.positions is Positions.rotary:

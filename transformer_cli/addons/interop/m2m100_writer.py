@@ -29,7 +29,7 @@ from transformer_cli.addons.interop.m2m100 import (
 )
 from transformer_cli.addons.interop.verify import first_ids, padded_ids
 from transformer_cli.addons.interop.weights import refuse_option
-from transformer_cli.config.model import DecoderStart, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import DecoderStart, Norm, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer
 from transformer_cli.data.sentencepiece_model import PieceKind, read_pieces
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
@@ -54,7 +54,7 @@ def check_m2m100(model: ModelFile) -> None:
     config = model.config
     for name, wanted in (
         ("norm", Norm.pre),
-        ("norm_kind", NormKind.layer),
+        ("norm_kind", "layer"),
         ("positions", Positions.sinusoidal_tensor2tensor),
         ("tie_embeddings", Tying.three_way),
         ("decoder_start", DecoderStart.bos),

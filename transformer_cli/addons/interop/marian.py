@@ -34,7 +34,7 @@ from transformer_cli.addons.interop.weights import (
     refuse_option,
     with_wide_embeddings,
 )
-from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, Positions
 from transformer_cli.models.file import ModelFile
 from transformer_cli.version import __version__
 
@@ -76,8 +76,8 @@ def check_kind(config: ModelConfig) -> None:
             "Marian trains and scores pre-LN as it is, but its search leaves out a norm of the decoder's self-attention"
         )
         refuse_option("norm", config.norm.name, why, "Train with model.norm=post, or use `tfm export ctranslate2`")
-    if config.norm_kind is not NormKind.layer:
-        refuse_option("norm_kind", config.norm_kind.name, "Marian's self-attention has layer normalization", INSTEAD)
+    if config.norm_kind != "layer":
+        refuse_option("norm_kind", config.norm_kind, "Marian's self-attention has layer normalization", INSTEAD)
     if config.activation not in ACTIVATIONS.values():
         refuse_option("activation", config.activation.name, "Marian has relu and silu, which it calls swish", INSTEAD)
     if config.positions is not Positions.sinusoidal_tensor2tensor:

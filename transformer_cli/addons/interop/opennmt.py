@@ -35,7 +35,7 @@ from transformer_cli.addons.interop.torch_checkpoint import (
     same_tensor,
     segmenters_beside,
 )
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions, Tying
+from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, quoted
 
@@ -285,7 +285,7 @@ class _Checkpoint:
             dropout=probability(theirs.get("dropout")),
             attention_dropout=probability(theirs.get("attention_dropout")),
             norm=Norm.pre,
-            norm_kind=NormKind.rms if theirs.get("layer_norm") == "rms" else NormKind.layer,
+            norm_kind="rms" if theirs.get("layer_norm") == "rms" else "layer",
             norm_eps=theirs.get("norm_eps", 1e-6),
             activation=Activation.swiglu if activation == "silu" else Activation[activation],
             positions=Positions.rotary if is_rotary else sinusoidal,

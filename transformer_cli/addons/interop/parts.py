@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.interop.weights import built, projections
-from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions
 from transformer_cli.models.embeddings import LearnedPositions
 from transformer_cli.models.file import ModelFile
 
@@ -63,7 +63,7 @@ def _matrices(block: str, config: ModelConfig) -> tuple[str, ...]:
 
 
 def _norm(name: str, config: ModelConfig) -> list[str]:
-    return [f"{name}.weight", *([f"{name}.bias"] if config.norm_kind is NormKind.layer else [])]
+    return [f"{name}.weight", *([f"{name}.bias"] if config.norm_kind == "layer" else [])]
 
 
 def weights_from_parts(config: ModelConfig, fetch: Fetch) -> Weights:
