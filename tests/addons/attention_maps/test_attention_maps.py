@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.addons.attention_maps.toy_attention_maps import toy_maps, words
 from tests.support.each import each
 from tests.toy.translator import PLAIN, VARIANTS, random_model, sentences, toy_tokenizer
 from transformer_cli.addons.attention_maps.keys import AttentionKind
@@ -23,6 +25,7 @@ from transformer_cli.addons.attention_maps.maps import (
     merge_subwords,
     readable_labels,
     shorten,
+    strongest_heads,
     strongest_links,
     to_json,
     view,
@@ -397,3 +400,33 @@ def test_json_holds_every_weight_to_the_last_bit() -> None:
         numbers = np.concatenate([np.array(as_written[kind.name]["weights"]).flatten() for kind in KINDS])
         assert len(numbers) == sum(view(maps, kind).weights_YHRC.numel() for kind in KINDS)
         assert max(map(len, numbers.tolist())) <= len("1.23456789e-10")  # the digits of a float32, not of a double
+
+
+@each("kind", KINDS)
+def test_the_strongest_heads_give_words_the_most_of_other_words(kind: AttentionKind) -> None:
+    """Found once more, weight by weight."""
+    source, written = ["▁She", "▁sat", ".", "</s>"], ["▁El", "le", "▁s", "'", "est", ".", "</s>"]
+    shown = view(toy_maps(source, written, n_layers=3, n_heads=4, seed=5), kind)
+
+    def strength(layer: int, head: int) -> float:
+        sum_of_rows = 0.0
+        for row, asks in enumerate(shown.rows):
+            weights = [0.0]
+            for column, answers in enumerate(shown.columns):
+                is_near = kind is not AttentionKind.cross and abs(row - column) <= 1
+                if not is_near and not {asks, answers} & {".", "'", "<s>", "</s>"}:
+                    weights.append(float(shown.weights_YHRC[layer, head, row, column]))
+            sum_of_rows += max(weights)
+        return sum_of_rows
+
+    layer, heads = strongest_heads(shown, is_self=kind is not AttentionKind.cross)
+    strengths = [[strength(y, head) for head in range(4)] for y in range(3)]
+    assert max(map(max, strengths)) == max(strengths[layer])
+    for found, of_heads in zip(heads, strengths, strict=True):
+        first, second = sorted(range(4), key=lambda head: -of_heads[head])[:2]
+        assert found == sorted({first, second} if of_heads[second] >= of_heads[first] / 2 else {first})
+
+
+def test_without_layers_no_head_is_the_strongest() -> None:
+    empty = view(replace(toy_maps(words(4), words(5)), decoder_YHTT=torch.empty(0, 4, 5, 5)), AttentionKind.decoder)
+    assert strongest_heads(empty, is_self=True) == (0, [])

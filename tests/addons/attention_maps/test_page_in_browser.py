@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -61,6 +62,10 @@ class Reader(browser.Reader):
 
     def choose(self, name: str, value: object) -> None:
         self.run("document.querySelector(arguments[0]).click()", f"[name={name}][value='{value}']")
+
+    def choose_all_heads_of(self, layer: int) -> None:
+        self.choose("layer", layer)
+        self.run("document.querySelector('#all').click()")
 
     def merge_subwords(self) -> None:
         self.run("document.querySelector('[name=merged]').click()")
@@ -179,7 +184,7 @@ def test_every_weight_of_at_least_a_hundredth_has_a_line(reader: Reader) -> None
     for kind, weights in [("encoder", maps.encoder_YHSS), ("decoder", maps.decoder_YHTT), ("cross", maps.cross_YHTS)]:
         reader.choose("kind", kind)
         for layer in range(2):
-            reader.choose("layer", layer)
+            reader.choose_all_heads_of(layer)
             assert reader.lines() == weights_drawn(weights[layer].numpy())
     reader.choose("heads", 1)
     assert {head for head, _, _ in reader.lines()} == {0, 2, 3}
@@ -194,6 +199,7 @@ def test_a_token_that_is_pointed_at_shows_only_its_own_lines_and_weights(reader:
     weights = maps.cross_YHTS[1].numpy()
     reader.open(maps)
     reader.choose("kind", "cross")
+    reader.choose_all_heads_of(1)
     everything = weights_drawn(weights)
     for side, index in [("left", 2), ("right", 3)]:
         button = reader.all(f"#{side} button")[index]
@@ -219,6 +225,7 @@ def test_a_token_that_is_pointed_at_shows_only_its_own_lines_and_weights(reader:
 def test_a_token_that_was_clicked_stays_until_a_second_click_or_escape(reader: Reader) -> None:
     maps = toy_maps(words(6), words(5))
     reader.open(maps)
+    reader.choose_all_heads_of(1)
     for rows in [{2}, set(range(6)), {2}]:
         click = ActionChains(reader.driver).click(reader.all("#left button")[2])
         click.move_to_element(reader.one("h1")).perform()
@@ -228,6 +235,27 @@ def test_a_token_that_was_clicked_stays_until_a_second_click_or_escape(reader: R
     reader.run("document.querySelectorAll('#left button')[2].focus()")
     reader.press(Keys.ESCAPE)
     assert {row for _, row, _ in reader.lines()} == set(range(6))
+
+
+def test_the_page_opens_at_the_heads_with_the_strongest_links(reader: Reader) -> None:
+    maps = toy_maps(words(6), words(5))
+    # Layer 1: head 3 gives each word the one that is two behind it, head 2 most of it.
+    linked_SS = torch.eye(6)[[2, 3, 4, 0, 1, 5]]
+    maps.encoder_YHSS[0, 2], maps.encoder_YHSS[0, 1] = linked_SS, 0.9 * linked_SS + 0.1 / 6
+    maps.encoder_YHSS[0, 0] = maps.encoder_YHSS[0, 3] = maps.encoder_YHSS[1] = torch.eye(6)  # each to itself
+    maps.encoder_YHSS[1, 3] = torch.eye(6).roll(1, 0)  # each to the one before
+    reader.driver.get("about:blank")
+    reader.open(maps)
+    assert reader.title() == "Encoder self-attention, layer 1 of 2, heads 2, 3"
+    reader.choose_all_heads_of(1)
+    reader.choose("kind", "cross")
+    assert reader.title() == "Cross-attention, layer 2 of 2, all 4 heads"  # what the reader has chosen stays
+    reader.choose("kind", "encoder")
+    reader.run("document.querySelector('#strongest-heads').click()")
+    assert reader.title() == "Encoder self-attention, layer 1 of 2, heads 2, 3"
+    assert reader.run("return [...document.querySelectorAll('[name=heads]')].map((one) => one.checked)") == [
+        *(False, True, True, False)
+    ]
 
 
 def test_the_address_opens_the_page_at_a_layer_heads_and_a_token(reader: Reader) -> None:
@@ -250,8 +278,9 @@ def test_the_address_opens_the_page_at_a_layer_heads_and_a_token(reader: Reader)
 def test_an_address_that_names_what_is_not_there_opens_the_page_as_ever(reader: Reader) -> None:
     reader.driver.get("about:blank")
     reader.open(toy_maps(words(6), words(5)), fragment="#kind=x%22]&layer=99&heads=0,77&token=nowhere&view=steps")
-    assert reader.one("#what").text.startswith("Encoder self-attention, layer ")
-    assert reader.one("#what").text.endswith(" heads")
+    named = reader.title()
+    reader.open(toy_maps(words(6), words(5)))
+    assert reader.title() == named
     assert reader.messages() == []
 
 
@@ -260,9 +289,14 @@ def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> No
     reader.tab_to("view")
     reader.tab_to("kind")
     reader.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert reader.title() == "Cross-attention, layer 2 of 2, all 4 heads"
     reader.tab_to("layer")
     reader.press(Keys.ARROW_LEFT)
+    assert reader.focused() == "layer"
+    shown = reader.title()
+    other = {"1": "2", "2": "1"}[shown.partition(", layer ")[2][0]]
+    reader.press(Keys.ARROW_RIGHT)
+    assert reader.title().startswith(f"Cross-attention, layer {other} of 2, head")
+    reader.choose_all_heads_of(0)
     assert reader.title() == "Cross-attention, layer 1 of 2, all 4 heads"
     reader.tab_to("merged")
     reader.tab_to("heads")
@@ -286,6 +320,7 @@ def test_the_keyboard_alone_reaches_and_changes_everything(reader: Reader) -> No
 def test_the_keyboard_moves_through_matrix_and_small_multiples(reader: Reader) -> None:
     maps = toy_maps(words(6), words(5))
     reader.open(maps)
+    reader.choose("layer", 1)
     reader.tab_to("view")
     reader.press(Keys.ARROW_RIGHT)
     reader.tab_to("head")
@@ -431,6 +466,7 @@ def test_the_matrix_has_each_weight_to_the_bit_and_the_mean_of_heads(reader: Rea
     reader.open(maps)
     reader.choose("view", "matrix")
     reader.choose("kind", "cross")
+    reader.choose("layer", 1)
     mean = maps.cross_YHTS[1].numpy().astype(np.float64).mean(0)
     np.testing.assert_allclose(matrix_shown(reader), mean, rtol=1e-7)
     for head in range(3):
@@ -456,6 +492,7 @@ def test_merged_words_take_the_sum_over_keys_and_the_mean_over_queries(reader: R
     assert [e.text for e in reader.all("#left .label")] == ["Elle", "s'est", "</s>"]
     assert [e.text for e in reader.all("#right .label")] == ["She", "sat.", "</s>"]
     reader.choose("view", "matrix")
+    reader.choose("layer", 1)
     reader.choose("head", 1)
     w = maps.cross_YHTS[1, 1].numpy().astype(np.float64)
     rows = np.stack([(w[0] + w[1]) / 2, w[2], w[3]])
@@ -510,6 +547,7 @@ def test_merged_words_on_the_page_are_those_of_heat_maps_and_json(reader: Reader
     reader.choose("view", "matrix")
     for kind in ("encoder", "decoder", "cross"):
         reader.choose("kind", kind)
+        reader.choose("layer", 1)
         reader.choose("head", 1)
         rows = reader.run("return [...document.querySelectorAll('#matrix tbody th .label')].map(e => e.textContent)")
         weights_shown = reader.run(

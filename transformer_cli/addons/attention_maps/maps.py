@@ -70,6 +70,32 @@ def view(maps: AttentionMaps, kind: AttentionKind) -> View:
     return View(weights[kind], rows, columns)
 
 
+def strongest_heads(shown: View, *, is_self: bool) -> tuple[int, list[list[int]]]:
+    """The layer with the strongest links, and the one or two heads of each layer that have them, from 0.
+
+    The strength of a head is the mean, over the words of the rows, of the largest weight that each gives to a word.
+    Tokens without a letter or digit do not count, on which heads without a task rest, nor, in self-attention, a token
+    itself and those beside it, to which some heads of every model attend by position. A second head of a layer is
+    named if it has half the strength of the first. Without layers, as in a recurrent decoder, it is layer 0.
+    """
+    weights_YHRC = shown.weights_YHRC
+    row_R, column_C = (torch.tensor([_is_word(token) for token in side]) for side in (shown.rows, shown.columns))
+    counts_RC = row_R[:, None] & column_C
+    if is_self:
+        position = torch.arange(len(shown.rows))
+        counts_RC &= (position[:, None] - position).abs() > 1
+    strength_YH = (weights_YHRC * counts_RC).amax(dim=-1).sum(dim=-1)
+    heads = []
+    for strength_H in strength_YH:
+        first, *others = strength_H.argsort(descending=True, stable=True).tolist()
+        heads.append(sorted([first, *[head for head in others[:1] if strength_H[head] >= strength_H[first] / 2]]))
+    return int(strength_YH.amax(dim=-1).argmax()) if heads else 0, heads
+
+
+def _is_word(token: str) -> bool:
+    return token not in (*SPECIAL_TOKENS, OMITTED) and any(letter.isalnum() for letter in token)
+
+
 @torch.inference_mode()
 def compute_attention_maps(
     model: Transformer,

@@ -29,8 +29,8 @@ const DASHES = ["none", "6 3", "2 2", "9 3 2 3"]; // for the first eight heads, 
 
 const state = {
   view: "head", kind: "encoder", merged: false,
-  layer: Infinity, // at first the last
-  heads: null, // of the head view: whether each is shown
+  layer: null, // null: the reader has chosen none, and the one with the strongest links is shown
+  heads: null, // of the head view: those that are shown; null: those with the strongest links
   head: "mean", // of the matrix
   query: 0, key: "", // of the view of one token; "" is the strongest key of each head
 };
@@ -183,14 +183,14 @@ function moveTo(elements, index) {
 
 function buildPickers() {
   const { Y, H } = currentWeights();
-  state.layer = Math.min(state.layer, Y - 1);
-  if (state.heads?.length !== H) state.heads = new Array(H).fill(true);
+  if (state.layer >= Y) state.layer = null;
+  if (state.heads?.some((head) => head >= H)) state.heads = null;
   if (state.head !== "mean" && state.head >= H) state.head = "mean";
   byId("layers").replaceChildren(
-    ...range(Y).map((layer) => option("radio", "layer", layer, [String(layer + 1)], layer === state.layer)));
+    ...range(Y).map((layer) => option("radio", "layer", layer, [String(layer + 1)], layer === layerShown())));
   byId("heads").replaceChildren(
     ...range(H).map((head) =>
-      option("checkbox", "heads", head, [headMark(head), String(head + 1)], state.heads[head])));
+      option("checkbox", "heads", head, [headMark(head), String(head + 1)], headsShown().includes(head))));
   byId("head").replaceChildren(
     option("radio", "head", "mean", ["Mean"], state.head === "mean"),
     ...range(H).map((head) => option("radio", "head", head, [String(head + 1)], state.head === head)));
@@ -232,43 +232,56 @@ function onControl({ target }) {
   if (name === "kind") state.kind = value;
   if (name === "merged") state.merged = target.checked;
   if (name === "layer") state.layer = Number(value);
-  if (name === "heads") state.heads[Number(value)] = target.checked;
+  if (name === "heads") state.heads = checkedHeads();
   if (name === "head") state.head = value === "mean" ? value : Number(value);
   if (name === "kind") buildPickers();
+  if (name === "layer") checkHeads();
   if (name === "kind" || name === "merged") buildTokens();
   draw();
 }
 
+function showStrongest() {
+  state.layer = state.heads = null;
+  buildPickers();
+  draw();
+}
+
+const headInputs = () => [...byId("heads").querySelectorAll("input")];
+const checkedHeads = () => headInputs().filter((input) => input.checked).map((input) => Number(input.value));
+
+function checkHeads() {
+  for (const input of headInputs()) input.checked = headsShown().includes(Number(input.value));
+}
+
 function setAllHeads(on) {
-  state.heads.fill(on);
-  for (const input of byId("heads").querySelectorAll("input")) input.checked = on;
+  state.heads = on ? range(currentWeights().H) : [];
+  checkHeads();
   draw();
 }
 
 // --- Drawing -------------------------------------------------------------------------------------------------------
 
-function headsShown() {
-  return range(state.heads.length).filter((head) => state.heads[head]);
-}
+const layerShown = () => state.layer ?? MAPS.opening[state.kind].layer;
+const headsShown = () => state.heads ?? MAPS.opening[state.kind].heads[layerShown()];
 
 function headsNamed() {
   const heads = headsShown();
-  if (heads.length === state.heads.length) return `all ${heads.length} heads`;
+  if (heads.length === currentWeights().H) return `all ${heads.length} heads`;
   if (!heads.length) return "no head";
   return `head${heads.length > 1 ? "s" : ""} ${heads.map((head) => head + 1).join(", ")}`;
 }
 
 function draw() {
   const { name, how } = KINDS[state.kind];
-  const { Y } = currentWeights();
+  const { Y, H } = currentWeights();
   const isSteps = state.view === "steps";
   for (const view of ["head", "matrix", "token", "steps"]) byId(`${view}-view`).hidden = view !== state.view;
   byId("kind-picker").hidden = byId("token-picker").hidden = isSteps;
   byId("layer-picker").hidden = isSteps || state.view === "token";
   byId("heads-picker").hidden = state.view !== "head";
   byId("head-picker").hidden = state.view !== "matrix";
-  const layer = `layer ${state.layer + 1} of ${Y}`;
-  const head = state.head === "mean" ? `mean of ${state.heads.length} heads` : `head ${state.head + 1}`;
+  const layer = `layer ${layerShown() + 1} of ${Y}`;
+  const head = state.head === "mean" ? `mean of ${H} heads` : `head ${state.head + 1}`;
   byId("what").textContent = {
     head: () => `${name}, ${layer}, ${headsNamed()}`,
     matrix: () => `${name}, ${layer}, ${head}`,
@@ -318,7 +331,7 @@ function drawToken(token) {
 }
 
 const rowAndColumn = (token, other) => (token.side === "left" ? [token.index, other] : [other, token.index]);
-const meanOf = (heads, token, other) => meanAt(state.layer, heads, ...rowAndColumn(token, other));
+const meanOf = (heads, token, other) => meanAt(layerShown(), heads, ...rowAndColumn(token, other));
 
 // One path for each head and level of weight: few elements, however many the lines.
 function linePaths(heads, token) {
@@ -331,7 +344,7 @@ function linePaths(heads, token) {
     const shift = (place - (heads.length - 1) / 2) * gap;
     for (const row of rows)
       for (const column of columns) {
-        const weight = weightAt(state.layer, head, row, column);
+        const weight = weightAt(layerShown(), head, row, column);
         if (weight < FAINTEST) continue;
         const level = Math.min(Math.ceil(weight * LEVELS), LEVELS);
         const from = ((row + 0.5) * ROW + shift).toFixed(1), to = ((column + 0.5) * ROW + shift).toFixed(1);
@@ -357,7 +370,7 @@ function drawDetail(heads, token) {
   const left = token.side === "left";
   const [own, others] = left ? [rows, columns] : [columns, rows];
   const lines = heads.map((head) => {
-    const weights = range(left ? K : Q).map((other) => weightAt(state.layer, head, ...rowAndColumn(token, other)));
+    const weights = range(left ? K : Q).map((other) => weightAt(layerShown(), head, ...rowAndColumn(token, other)));
     const best = strongest(weights, 3).filter((other) => weights[other] >= 0.005);
     return element("li", {}, headMark(head), element("span", { className: "nth", textContent: head + 1 }),
       element("span", {}, ...best.map((other) =>
@@ -410,8 +423,8 @@ let cells = []; // [row][column] of <td>
 
 const matrixWeight = (row, column) =>
   state.head === "mean"
-    ? meanAt(state.layer, range(currentWeights().H), row, column)
-    : weightAt(state.layer, state.head, row, column);
+    ? meanAt(layerShown(), range(currentWeights().H), row, column)
+    : weightAt(layerShown(), state.head, row, column);
 
 function drawMatrix() {
   const { rows, columns, Q, K } = currentWeights();
@@ -533,7 +546,7 @@ function onStripClick({ target }) {
   const strip = target.closest(".strip");
   if (!strip) return;
   state.layer = Number(strip.dataset.layer);
-  state.heads = state.heads.map((_, head) => head === Number(strip.dataset.head));
+  state.heads = [Number(strip.dataset.head)];
   state.view = "head";
   pinned = { side: "left", index: state.query };
   document.querySelector("[name=view][value=head]").checked = true;
@@ -772,7 +785,7 @@ function openAt(fragment) {
   if (wanted.has("words") && merged.checked !== (wanted.get("words") === "1")) merged.click();
   if (wanted.has("layer")) choose("layer", String(Number(wanted.get("layer")) - 1));
   if (wanted.has("heads")) {
-    const heads = wanted.get("heads").split(",").map((head) => Number(head) - 1).filter((head) => head in state.heads);
+    const heads = wanted.get("heads").split(",").map((head) => Number(head) - 1).filter((head) => head in headInputs());
     if (heads.length) {
       setAllHeads(false);
       for (const head of heads) choose("heads", String(head));
@@ -788,6 +801,7 @@ function openAt(fragment) {
 // --- Together ------------------------------------------------------------------------------------------------------
 
 byId("controls").addEventListener("change", onControl);
+byId("strongest-heads").addEventListener("click", showStrongest);
 byId("all").addEventListener("click", () => setAllHeads(true));
 byId("none").addEventListener("click", () => setAllHeads(false));
 for (const name of ["mouseover", "focusin"]) {

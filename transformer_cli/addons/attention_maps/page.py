@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from transformer_cli.addons.attention_maps.maps import AttentionMaps
+from transformer_cli.addons.attention_maps.keys import AttentionKind
+from transformer_cli.addons.attention_maps.maps import AttentionMaps, strongest_heads, view
 from transformer_cli.addons.pages.document import document, escaped
 
 
@@ -22,6 +23,10 @@ def render(maps: AttentionMaps, explanation: Mapping[str, Any] | None = None) ->
     weights = {"encoder": maps.encoder_YHSS, "decoder": maps.decoder_YHTT, "cross": maps.cross_YHTS}
     tokens = {"source": maps.source, "read": maps.read, "written": maps.written}
     shapes = {name: list(weight.shape) for name, weight in weights.items()}
+    opening = {}
+    for kind in AttentionKind:
+        layer, heads = strongest_heads(view(maps, kind), is_self=kind is not AttentionKind.cross)
+        opening[kind.name] = {"layer": layer, "heads": heads}
     return document(
         "transformer_cli.addons.attention_maps",
         title=f"Attention: {maps.source_text}",
@@ -29,7 +34,7 @@ def render(maps: AttentionMaps, explanation: Mapping[str, Any] | None = None) ->
         source_text=escaped(maps.source_text),
         translation=escaped(maps.translation),
         notes="\n".join(f'<p class="note">{escaped(note)}</p>' for note in maps.notes),
-        maps=_json({**tokens, "shapes": shapes}),
+        maps=_json({**tokens, "shapes": shapes, "opening": opening}),
         explanation=_json(explanation),
         **{name: _base64(weight) for name, weight in weights.items()},
     )
