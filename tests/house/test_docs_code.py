@@ -127,6 +127,7 @@ def exports(folder: Path) -> None:
 NEEDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "python.md": (files_for_python, ["BLEU 100", "nowhere: "]),
     "tutorials.md": (lambda folder: None, ["[112.0, 96.0]", "[0.88, 0.12]"]),
+    "parsing.md": (lambda folder: None, ["(VP (XX slept)) (. .)) False", "(S (NP XX XX )NP (VP XX )VP . )S"]),
     "embedding.md": (vectors, ["</s>", "array("]),
     "exporting.md": (exports, ["['"]),
 }

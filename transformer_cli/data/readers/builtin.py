@@ -25,7 +25,7 @@ def read_builtin(name: str, split: Split) -> list[Pair]:
     return list(zip(sources, targets, strict=True))
 
 
-for _name in ("demo_en_fr", "demo_en_fr_without_places", "demo_summaries"):
+for _name in ("demo_en_fr", "demo_en_fr_without_places", "demo_summaries", "demo_trees"):
     CORPORA.register(_name)(partial(read_builtin, _name))
 
 
