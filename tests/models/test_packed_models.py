@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.support.rehearsal import META, rehearse
 from tests.toy.run import MODEL
-from transformer_cli.config.model import Autoregression, ModelConfig, Pooling, Positions
+from transformer_cli.config.model import Autoregression, ModelConfig, Positions
 from transformer_cli.data.batching import Batch, Run
 from transformer_cli.data.length_buckets import MOST_BUCKETS
 from transformer_cli.models.build import build_model
@@ -27,9 +27,9 @@ MODELS = {
     "window": replace(DEEP, attention_window=4, d_embedding=6),
     "SSRU": replace(DEEP, decoder=Autoregression.ssru),
     "language model": replace(DEEP, name="decoder"),
-    "classifier, mean": replace(DEEP, name="classifier", pooling=Pooling.mean),
-    "classifier, first": replace(DEEP, name="classifier", pooling=Pooling.first),
-    "classifier, max": replace(DEEP, name="classifier", pooling=Pooling.max, convolution=3),
+    "classifier, mean": replace(DEEP, name="classifier", pooling="mean"),
+    "classifier, first": replace(DEEP, name="classifier", pooling="first"),
+    "classifier, max": replace(DEEP, name="classifier", pooling="max", convolution=3),
 }
 each_model = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
 

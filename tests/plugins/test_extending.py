@@ -3,15 +3,18 @@
 import importlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.addons.classification import toy_classifier
 from tests.conftest import ROOT
 from tests.support.docs_code import write_files_of
 from tests.support.forked import Ran, run
 from tests.toy.run import sentences
+from transformer_cli.config.poolings import POOLINGS
 from transformer_cli.models.file import read_model
 from transformer_cli.models.norms import NORMS
 from transformer_cli.models.registry import MODELS
@@ -231,3 +234,25 @@ register({made})
     assert ran.code == 2
     assert says in line
     assert "plugin wrong" in line
+
+
+def test_a_classifier_is_pooled_by_the_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "labels.tsv").write_text(toy_classifier.table(80, seed=1), encoding="utf-8")
+    named = ["data=labels", "data.train=labels.tsv", "data.tokenizer.vocab_size=30", "device=cpu", "name=labels"]
+    small = ["model.d_model=16", "model.n_heads=2", "model.d_ff=16", "model.n_encoder_layers=1", "train.max_steps=2"]
+    pooled = ["model.pooling=generalized", "model.pooling_options.power=2"]
+    tfm(folder, "train", *named, *small, *pooled, plugins="generalized")
+    tfm(folder, "classify", "--checkpoint", "runs/labels", "device=cpu", plugins="generalized", stdin=LINES)
+    refused = run(["classify", "--checkpoint", "runs/labels", "device=cpu"], folder, stdin=LINES)
+    assert refused.code == 4
+    assert b"its pooling 'generalized' comes from the plugin generalized" in refused.err
+    monkeypatch.setattr(POOLINGS, "_entries", dict(POOLINGS._entries))
+    monkeypatch.setattr(POOLINGS, "_options", dict(POOLINGS._options))
+    monkeypatch.syspath_prepend(folder)
+    importlib.import_module("generalized")
+    model = read_model(folder / "runs/labels/model.safetensors")
+    assert 1.9 < float(model.weights["pooling.power"]) < 2.1
+    x_1LD = torch.tensor([[[1.0, 3.0], [7.0, 4.0], [9.0, 9.0]]])
+    built = POOLINGS["generalized"].build(replace(model.config, d_model=2, pooling_options={"power": 2.0}))
+    expected = [[25**0.5, 12.5**0.5]]  # √((1 + 49) / 2) and √((9 + 16) / 2)
+    torch.testing.assert_close(built.of_sentences(x_1LD, torch.tensor([[True, True, False]])), torch.tensor(expected))

@@ -18,7 +18,6 @@ from torch import nn
 from transformer_cli.addons.classification.task import Classification
 from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.addons.language_models.task import LanguageModelling
-from transformer_cli.config.model import Pooling
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.models.registry import MODELS
 from transformer_cli.addons.embedding.pooling import pool, source_layout
@@ -47,7 +46,7 @@ class BagOfWords(Model):
         return []
 
     def predict(self, source_S, source):
-        return self.to_classes(pool(self.embedding(source_S), source, Pooling.mean))
+        return self.to_classes(pool(self.embedding(source_S), source, "mean"))
 
     def logits(self, given):
         return self.predict(given.source_S, given.source)

@@ -18,7 +18,6 @@ from tests.toy import run as toy_run
 from tests.toy.run import CPU, tokenizers
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.model import Pooling
 from transformer_cli.config.train import InitConfig, LoraConfig, Precision, TrainSettings
 from transformer_cli.data.batching import Batch, Run, micro_batches
 from transformer_cli.errors import ConfigError
@@ -264,7 +263,7 @@ def test_two_ways_at_once_and_a_share_of_cut_tokens_where_none_are_cut_are_refus
 
 @pytest.mark.parametrize("settings", [{"rdrop": 2.0}, {"simcut": 2.0, "token_cutoff": 0.3}])
 def test_a_classifier_has_the_loss_of_the_papers(settings: dict[str, float]) -> None:
-    file = toy_classifier.random_model(replace(toy_classifier.SIZES, dropout=0.3, convolution=3, pooling=Pooling.max))
+    file = toy_classifier.random_model(replace(toy_classifier.SIZES, dropout=0.3, convolution=3, pooling="max"))
     model = file.build_as(Classifier, CPU).train()
     source_S, targets = torch.randint(4, 30, (4 + 6 + 6,)), torch.tensor([0, 1, 1])
     batch = Batch(source_S, targets, targets, [Run(1, 4, 1), Run(2, 6, 1)])

@@ -36,7 +36,6 @@ from transformer_cli.config.model import (
     Autoregression,
     ModelConfig,
     Norm,
-    Pooling,
     Positions,
     Tying,
 )
@@ -172,9 +171,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "positions": Positions.rotary,
         "precision": Precision.bf16,
     },
-    "classifier, first": {"task": "classification", "pooling": Pooling.first},
-    "classifier, mean": {"task": "classification", "pooling": Pooling.mean},
-    "classifier, max": {"task": "classification", "pooling": Pooling.max, "convolution": 3},
+    "classifier, first": {"task": "classification", "pooling": "first"},
+    "classifier, mean": {"task": "classification", "pooling": "mean"},
+    "classifier, max": {"task": "classification", "pooling": "max", "convolution": 3},
 }
 
 

@@ -68,7 +68,7 @@ class KeyInfo:
     may_change: bool | None = None
     chosen_once: bool = False  # null or auto is replaced as a run begins, and a resumed run keeps what was chosen then
     part: str = ""  # the part of the model or of the translation that alone reads the key; empty: several do
-    entry: str = ""  # of `options`: the key beside it that names the entry of a registry whose settings these are
+    entry: str = ""  # of options: the key beside them that names the entry of a registry whose settings these are
 
     @property
     def legal_values(self) -> Sequence[str]:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from transformer_cli.config.checks import check_file_name
 from transformer_cli.config.fields import Affects, check_ranges, key
+from transformer_cli.config.poolings import POOLINGS
 from transformer_cli.config.tasks import all_tasks
 from transformer_cli.errors import ConfigError
 
@@ -45,13 +46,6 @@ class Autoregression(Enum):
 
     self_attention = "self_attention"
     ssru = "ssru"  # simpler simple recurrent unit (Kim et al. 2019)
-
-
-class Pooling(Enum):
-    first = "first"  # the state of the first token, which is BOS
-    mean = "mean"  # of all tokens
-    max = "max"  # the largest value of each column over all tokens (max over time, Kim 2014)
-    segments = "segments"  # of a pair, [u; v; |u - v|; u * v] of the means u and v of its two texts
 
 
 class Tying(Enum):
@@ -166,12 +160,17 @@ class ModelConfig:
         " et al. 2019), whose state does not grow.",
         part="decoder",
     )
-    pooling: Pooling = key(
-        Pooling.first,
+    pooling: str = key(
+        "first",
         "Encoder states that the output layer reads: the first token's, or the mean of all, of a text (classifier) or a"
-        " word (tagger); of a text also the largest value of each column (max); of pairs also the means u and v of both"
-        " texts, as u, v, the absolute value of u - v, and u * v (segments).",
+        " word (tagger); of a text also the largest value of each column (max), or weighted sums of all with learned"
+        " weights (self_attentive, Lin et al. 2017); of pairs also the means u and v of both texts, as u, v, the"
+        " absolute value of u - v, and u * v (segments).",
+        choices=POOLINGS.names,
         part="classifier",
+    )
+    pooling_options: dict[str, Any] = key(
+        {}, "Settings of the pooling, of self_attentive and of those of plugins.", part="classifier", entry="pooling"
     )
     convolution: int | None = key(
         None,
@@ -198,9 +197,11 @@ class ModelConfig:
                 f"model.first_position={self.first_position}: only of sinusoids, and model.positions="
                 f"{self.positions.name}. Leave it out"
             )
+        # An unknown name is refused by `check_model`; a model file may name that of a plugin.
+        pooling = next((kind for name, kind in POOLINGS.items() if name == self.pooling), None)
         for setting, is_set in (
             (f"convolution={self.convolution}", self.convolution is not None),
-            ("pooling=max", self.pooling is Pooling.max),
+            (f"pooling={self.pooling}", pooling is not None and not pooling.of_words and not pooling.of_pairs),
         ):
             if is_set and not self._labels_lines:
                 raise ConfigError(f"model.{setting}: only of a classifier. Leave it out")
@@ -212,11 +213,12 @@ class ModelConfig:
                 f"model.convolution={self.convolution}: even, and it reads as many tokens on either side of one."
                 f" Choose {self.convolution + 1}"
             )
-        if self.pooling is Pooling.segments and self.n_segments == 1:
-            others = "mean, max or first" if self._labels_lines else "mean or first"
+        if pooling is not None and pooling.of_pairs and self.n_segments == 1:
+            kinds = [(name, kind) for name, kind in POOLINGS.items() if not kind.of_pairs]
+            others = [name for name, kind in kinds if kind.of_words or self._labels_lines]
             raise ConfigError(
-                f"model.pooling=segments: is of the two texts of a pair, and model.n_segments=1. Choose {others},"
-                " or pairs (data=pairs)"
+                f"model.pooling={self.pooling}: is of the two texts of a pair, and model.n_segments=1. Choose"
+                f" {', '.join(others)}, or pairs (data=pairs)"
             )
         if self.d_model % 2 and self.positions in SINUSOIDAL:
             raise ConfigError(

@@ -56,12 +56,15 @@ def info_at(config: Any, key: str) -> KeyInfo:
     known = key_infos(schema)
     if key in known:
         return known[key]
-    group, _, option = key.partition(".options.")
-    holder = known.get(f"{group}.options", KeyInfo("", affects="weights"))
-    name = getattr(getattr(config, group), holder.entry) if holder.entry else None
-    registries = [one for one in Registry.with_options if one.options_key == f"{group}.options"]
+    holders = [name for name, info in known.items() if info.entry and key.startswith(f"{name}.")]
+    if not holders:
+        return KeyInfo("").resolved("weights")
+    (holder,) = holders
+    option, group = key.removeprefix(f"{holder}."), holder.rpartition(".")[0]
+    name = getattr(attrgetter(group)(config) if group else config, known[holder].entry)
+    registries = [one for one in Registry.with_options if one.options_key == holder]
     own = next((found[option] for one in registries if option in (found := option_infos(one, name))), KeyInfo(""))
-    return own.resolved(holder.affects)
+    return own.resolved(known[holder].affects)
 
 
 def _refuse_no_text(key: str, value: Any, kind: Any) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.options import checked_options
+from transformer_cli.config.poolings import with_pooling_options
 from transformer_cli.models.registry import MODELS, Vocabulary
 from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Model, ModelOptions
 
@@ -22,6 +23,6 @@ def build_model(
     """The model called `config.name`, with freshly drawn weights."""
     source = Vocabulary(source_vocab_size, source_pad_id, eos_id=source_eos_id)
     target = Vocabulary(target_vocab_size, target_pad_id, target_bos_id)
-    config = replace(config, options=checked_options(MODELS, config.name, config.options))
+    config = with_pooling_options(replace(config, options=checked_options(MODELS, config.name, config.options)))
     model: Model = MODELS[config.name](config, source, target, options)
     return model

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.poolings import POOLINGS
 from transformer_cli.config.tasks import Task, our_kinds, task_of_model
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
@@ -164,10 +165,9 @@ def require(model: ModelFile, path: Path, *kinds: str) -> None:
 
 def refuse_plugin(model: ModelFile, path: Path, *, program: str) -> None:
     """Raise CheckpointError for a plugin's model: another program does not have its code."""
-    if model.config.name not in our_kinds():
+    if (part := _part_of_plugin(model.config)) is not None:
         raise CheckpointError(
-            f"{path}: its model {quoted(model.config.name)} is a plugin's, and {program} has only those of tfm itself."
-            " Use it with engine=torch"
+            f"{path}: its {part} is a plugin's, and {program} has only those of tfm itself. Use it with engine=torch"
         )
 
 
@@ -251,7 +251,7 @@ def _metadata_of(model: ModelFile) -> str:
         metadata["labels"] = list(model.tokenizers.labels)
     if model.averaged:
         metadata["averaged"] = model.averaged
-    if not (is_ours(MODELS[model.config.name]) and is_ours(NORMS[model.config.norm_kind])):
+    if _part_of_plugin(model.config) is not None:
         metadata["plugins"] = loaded_plugins()
     if model.multi_sentence_share is not None:
         metadata["multi_sentence_share"] = model.multi_sentence_share
@@ -380,10 +380,8 @@ def map_model(path: Path) -> ModelFile:
 
 def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Path) -> ModelFile:
     try:
-        plugins = texts(metadata.get("plugins", []), "plugins")
-        for what, registry, name in (("model", MODELS, "name"), ("norm", NORMS, "norm_kind")):
-            _check_registered(what, registry, dict(metadata["config"]).get(name), plugins, path)
         config = from_plain(ModelConfig, metadata["config"])
+        _check_registered(config, texts(metadata.get("plugins", []), "plugins"), path)
         # They become parts of file names; what the config of a corpus would refuse is refused here.
         languages = DataConfig(source_lang=str(metadata["source_lang"]), target_lang=str(metadata["target_lang"]))
         tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
@@ -413,14 +411,28 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
     return model
 
 
-def _check_registered(what: str, registry: Registry[Any], name: object, plugins: list[str], path: Path) -> None:
-    """Raise CheckpointError for an entry of a plugin that is not loaded: no file can have a module imported."""
-    if plugins and isinstance(name, str) and name not in registry.names():
+def _registered_parts(config: ModelConfig) -> list[tuple[str, str, Registry[Any]]]:
+    """The parts of a model that may come from plugins: what each is, its name, and its registry."""
+    return [("model", config.name, MODELS), ("norm", config.norm_kind, NORMS), ("pooling", config.pooling, POOLINGS)]
+
+
+def _check_registered(config: ModelConfig, plugins: list[str], path: Path) -> None:
+    """Raise CheckpointError for a plugin's model whose plugin is not loaded: no file can have a module imported."""
+    lacking = [f"{what} {quoted(name)}" for what, name, registry in _registered_parts(config) if name not in registry]
+    if plugins and lacking:
         needed = " or ".join(quoted(plugin, 40)[1:-1] for plugin in plugins)
         raise CheckpointError(
-            f"{path}: its {what} {quoted(name)} comes from the plugin {needed}, which is code of its own."
+            f"{path}: its {lacking[0]} comes from the plugin {needed}, which is code of its own."
             f" If you have it and trust it, add --plugin {quoted(plugins[0], 40)[1:-1]}"
         )
+
+
+def _part_of_plugin(config: ModelConfig) -> str | None:
+    """What of a model is a plugin's: the model itself, its norm or its pooling; None where all is ours."""
+    for what, name, registry in _registered_parts(config):
+        if not is_ours(getattr(registry[name], "build", registry[name])):
+            return f"{what} {quoted(name)}"
+    return None
 
 
 def read_share(value: object) -> float | None:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.options import checked_options
+from transformer_cli.config.poolings import with_pooling_options
 from transformer_cli.models.norms import NORMS
 from transformer_cli.registry import Registry, check_callable, guarded
 
@@ -39,7 +40,8 @@ MODELS: Registry[Builder] = Registry("model", adopt=_adopted, options_key="model
 
 
 def check_model(config: ModelConfig) -> None:
-    """Raise ConfigError for names that are not registered, or options that the model does not take."""
+    """Raise ConfigError for names that are not registered, or options that the model or its pooling does not take."""
     MODELS.check(config.name)
     NORMS.check(config.norm_kind)
     checked_options(MODELS, config.name, config.options)
+    with_pooling_options(config)

@@ -30,12 +30,13 @@ def choose_trained(model: nn.Module, config: TrainConfig) -> None:
 def is_trained(name: str, config: TrainConfig) -> bool:
     """Whether the parameter `name` is.
 
-    With LoRA its adapters are, what lora.also names, and the output layer of a classifier or tagger, which is new.
+    With LoRA its adapters are, what lora.also names, and the pooling and the output layer of a classifier or tagger,
+    which are new.
     """
     is_chosen = (
         not config.lora.rank
         or is_adapter(name)
-        or _is_named(name, [*config.lora.also, "to_classes", "segment_embedding"])
+        or _is_named(name, [*config.lora.also, "to_classes", "segment_embedding", "pooling"])
     )
     return is_chosen and not _is_named(name, config.init.freeze)
 

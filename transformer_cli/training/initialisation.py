@@ -15,11 +15,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import keys_of_part
-from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.poolings import POOLINGS, with_pooling_options
 from transformer_cli.config.tags import languages_of, source_tag, target_tag
 from transformer_cli.config.tasks import task_of_model
 from transformer_cli.config.train import TrainConfig
@@ -324,6 +325,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
     head = ["to_classes.weight", "to_classes.bias"] if is_encoder else []
     head += OF_PAIRS if config.model.n_segments == 2 else []
     head += CONVOLUTION if config.model.convolution is not None else []
+    head += _pooling_names(config.model) if data.trained.labels_lines else []
     check_patterns([*_taken(config, model), *head], config)  # before text is prepared, which may take an hour
     return config
 
@@ -376,11 +378,26 @@ def initial_weights(config: TrainConfig, start: Initial, tokenizers: Tokenizers)
     weights = _with_rows(
         _taken(config, model), model.tokenizers, tokenizers, config.init.like and _like(model, config.init.like)
     )
-    is_same_kind = model.config.name == config.model.name
-    is_head_pooled_so = (model.config.pooling is Pooling.segments) == (config.model.pooling is Pooling.segments)
-    if is_same_kind and is_head_pooled_so and model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
+    is_head_pooled_so = model.config.name == config.model.name and _is_pooled_alike(model.config, config.model)
+    if is_head_pooled_so:
+        weights |= {name: x for name, x in model.weights.items() if name.startswith("pooling.")}
+    if is_head_pooled_so and model.tokenizers.labels and model.tokenizers.labels == tokenizers.labels:
         weights |= {name: x for name, x in model.weights.items() if name.startswith("to_classes.")}
     return weights
+
+
+def _pooling_names(config: ModelConfig) -> list[str]:
+    """The names of the weights that a classifier's pooling has."""
+    with torch.device("meta"):
+        pooling: nn.Module = POOLINGS[config.pooling].build(with_pooling_options(config))
+    return [f"pooling.{name}" for name in pooling.state_dict()]
+
+
+def _is_pooled_alike(one: ModelConfig, other: ModelConfig) -> bool:
+    """Whether the output layer of the one fits the other: the same pooling, or any two that have no weights."""
+    first, second = with_pooling_options(one), with_pooling_options(other)
+    are_fixed = all(POOLINGS[config.pooling].is_fixed for config in (one, other))
+    return are_fixed or (first.pooling, first.pooling_options) == (second.pooling, second.pooling_options)
 
 
 def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:

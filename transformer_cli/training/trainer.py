@@ -31,6 +31,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.build import build_model
 from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.memory import is_out_of_memory
+from transformer_cli.models.penalty import penalised_parts, recorded_penalties
 from transformer_cli.models.transformer import Model, ModelOptions, TokenModel
 from transformer_cli.training.captured import CapturedPasses
 from transformer_cli.training.consistency import TwoPasses
@@ -143,6 +144,7 @@ class Trainer:
         self.guided_alignment = config.train.guided_alignment
         if self.guided_alignment:
             teach(model, self.guided_alignment)
+        self.penalised = penalised_parts(model)
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()
         self.optimizer_kind = OPTIMIZERS[config.optimizer.name]
@@ -347,6 +349,15 @@ class Trainer:
         return loss, nll, taught.loss(batch, self.device, n_passes=n_passes)
 
     def _loss_of_targets(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Loss, with the penalties of parts of the model, and NLL."""
+        if not self.penalised:
+            return self._loss_of_logits(batch)
+        with recorded_penalties(self.penalised) as penalties:
+            loss, nll = self._loss_of_logits(batch)
+        n_passes = 1 if self.two_passes is None else 2  # both are in one batch
+        return loss + torch.stack(penalties).sum() / n_passes if penalties else loss, nll
+
+    def _loss_of_logits(self, batch: Batch) -> tuple[Tensor, Tensor]:
         with self.autocast():
             if self.compiled is not None:
                 return self.compiled(batch)

@@ -22,7 +22,8 @@ from transformer_cli.addons.classification.classifier import Classifier, pool_se
 from transformer_cli.addons.embedding.encode import LineEncoder, delimited_pair
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.poolings import POOLINGS
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
@@ -134,9 +135,9 @@ def test_pooling_by_segments_is_what_a_hand_computation_gives() -> None:
     assert pool_segments(x_BSD, PaddedLayout(4, mask[:, None, None, :]), segment_BS).tolist() == expected
 
 
-@each("pooling", Pooling)
+@each("pooling", POOLINGS.names())
 @each("kernel", PackedKernel)
-def test_packed_pairs_are_classified_as_padded_ones_and_as_each_alone(pooling: Pooling, kernel: PackedKernel) -> None:
+def test_packed_pairs_are_classified_as_padded_ones_and_as_each_alone(pooling: str, kernel: PackedKernel) -> None:
     model = pair_model(pooling).double()
     ids = [delimited_pair(*pair, TOKENIZER, max_length=20) for pair in PAIRS]
     tokenizers = Tokenizers(TOKENIZER, TOKENIZER, ("a", "b", "c"))
@@ -150,7 +151,7 @@ def test_packed_pairs_are_classified_as_padded_ones_and_as_each_alone(pooling: P
 
 
 def test_the_two_texts_are_told_apart_by_their_segments_alone() -> None:
-    model = pair_model(Pooling.mean)
+    model = pair_model("mean")
     assert model.segment_embedding is not None
     ids = torch.tensor([delimited_pair([4, 5], [6, 7], TOKENIZER, max_length=20)])
     before = model(ids)
@@ -164,7 +165,7 @@ def test_a_classifier_of_single_texts_has_no_segments() -> None:
     weights = pair_file().weights
     assert weights.keys() - random_model().weights.keys() == {"segment_embedding.weight"}
     assert weights["segment_embedding.weight"].shape == (2, 16)
-    assert pair_file(Pooling.segments).weights["to_classes.weight"].shape == (3, 4 * 16)
+    assert pair_file("segments").weights["to_classes.weight"].shape == (3, 4 * 16)
 
 
 # ---- The tables
@@ -360,19 +361,19 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("begins_with", "pooling", "taken"),
     [
-        (TRANSLATOR, Pooling.mean, ()),
-        (SIZES, Pooling.mean, ("to_classes.weight", "to_classes.bias")),
-        (SIZES, Pooling.segments, ()),
-        (None, Pooling.mean, ("segment_embedding.weight", "to_classes.weight", "to_classes.bias")),
-        (None, Pooling.segments, ("segment_embedding.weight",)),
+        (TRANSLATOR, "mean", ()),
+        (SIZES, "mean", ("to_classes.weight", "to_classes.bias")),
+        (SIZES, "segments", ()),
+        (None, "mean", ("segment_embedding.weight", "to_classes.weight", "to_classes.bias")),
+        (None, "segments", ("segment_embedding.weight",)),
     ],
 )
 def test_a_run_begins_with_what_fits_of_a_model(
-    tmp_path: Path, begins_with: ModelConfig | None, pooling: Pooling, taken: tuple[str, ...]
+    tmp_path: Path, begins_with: ModelConfig | None, pooling: str, taken: tuple[str, ...]
 ) -> None:
     """None: with a classifier of pairs, that pools the mean."""
     start = pair_file() if begins_with is None else random_model(begins_with)
-    config = config_of(tmp_path, f"model.pooling={pooling.name}", "init.from=x", "model.n_encoder_layers=2")
+    config = config_of(tmp_path, f"model.pooling={pooling}", "init.from=x", "model.n_encoder_layers=2")
     config = replace(config, model=replace(config.model, n_encoder_layers=start.config.n_encoder_layers))
     ids = replace(start.tokenizers, labels=random_model().tokenizers.labels)
     found = initial_weights(config, Initial(Path("x"), start, is_resumed=False), ids)
@@ -391,7 +392,7 @@ def test_a_single_text_classifier_may_begin_with_one_of_pairs(tmp_path: Path) ->
 
 
 def test_a_line_is_answered_the_same_whatever_its_neighbours(tmp_path: Path) -> None:
-    file = pair_file(Pooling.segments)
+    file = pair_file("segments")
     lines = [line.split("\t", 1)[1] for line in pair_table(20, seed=3).split("\n")[:-1]]
     model = file.build_as(Classifier, CPU)
     alone = [LineEncoder(model, file, device=CPU, batch_tokens=4096).read([line])[0] for line in lines]

@@ -9,7 +9,7 @@ from tests.toy import run as toy_run
 from tests.toy.models import ENCODER_OVERRIDES, random_file, write_sets, written
 from tests.toy.run import LETTERS
 from transformer_cli.config.data import TokenizerConfig
-from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.models.file import ModelFile
 
@@ -17,7 +17,7 @@ __all__ = ["written"]
 
 LABELS = ("high", "low", "middle")
 CAPITALS = {"high": "HI", "low": "LO", "middle": "MD"}
-SIZES = replace(toy_run.MODEL, name="classifier", n_encoder_layers=2, pooling=Pooling.mean)
+SIZES = replace(toy_run.MODEL, name="classifier", n_encoder_layers=2, pooling="mean")
 OVERRIDES = [
     *("data=labels", "data.tokenizer.vocab_size=30", "data.max_length=12", "data.max_ratio=100"),
     *("schedule.lr=0.01", "train.tokens_per_update=200", "train.max_tokens_per_microbatch=80"),

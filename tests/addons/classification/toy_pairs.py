@@ -9,7 +9,6 @@ from tests.addons.classification.toy_classifier import OVERRIDES, SIZES, random_
 from tests.toy import models
 from tests.toy.run import LETTERS
 from transformer_cli.addons.classification.classifier import Classifier
-from transformer_cli.config.model import Pooling
 from transformer_cli.models.file import ModelFile
 
 LABELS = ("first", "neither", "second")
@@ -33,14 +32,14 @@ def write_pairs(folder: Path, n_train: int = 200) -> list[str]:
     return models.write_sets(folder, "tsv", pair_table, n_train=n_train, n_test=40)
 
 
-def pair_model(pooling: Pooling = Pooling.mean, *, seed: int = 1, **changes: Any) -> Classifier:
+def pair_model(pooling: str = "mean", *, seed: int = 1, **changes: Any) -> Classifier:
     tokenizers = random_model().tokenizers
     model = models.random_model(replace(PAIR_SIZES, pooling=pooling, **changes), tokenizers, seed=seed)
     assert isinstance(model, Classifier)
     return model
 
 
-def pair_file(pooling: Pooling = Pooling.mean, *, max_length: int = 20) -> ModelFile:
+def pair_file(pooling: str = "mean", *, max_length: int = 20) -> ModelFile:
     """A model file with the labels of `toy_classifier`."""
     found = random_model(replace(PAIR_SIZES, pooling=pooling), max_length=max_length)
     return replace(found, data={**found.data, "name": "pairs"})

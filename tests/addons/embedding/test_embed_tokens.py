@@ -21,7 +21,7 @@ from transformer_cli.addons.embedding import encoder_filter
 from transformer_cli.addons.embedding.hidden_states import sentence_vectors, token_vectors
 from transformer_cli.addons.embedding.word_groups import word_groups, word_text
 from transformer_cli.addons.interop.importing import import_model, read
-from transformer_cli.config.model import ModelConfig, Norm, Pooling, Positions
+from transformer_cli.config.model import ModelConfig, Norm, Positions
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.models.file import ModelFile, read_model
@@ -187,7 +187,7 @@ def test_the_layers_are_those_that_transformers_returns(norm: Norm, tmp_path: Pa
     with torch.inference_mode():
         expected = theirs.get_encoder()(source_BS, attention_mask=source_BS != pad, output_hidden_states=True)
         all_BSYD = token_vectors(model, source_BS, layer="all")
-        pooled_BYD = sentence_vectors(model, source_BS, layer="all", pooling=Pooling.mean)
+        pooled_BYD = sentence_vectors(model, source_BS, layer="all", pooling="mean")
     expected_BSYD = torch.stack(expected.hidden_states, dim=2)
     assert all_BSYD.size(2) == imported.config.n_encoder_layers + 1
     for row, length in enumerate((5, 3)):

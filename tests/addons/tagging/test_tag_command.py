@@ -25,7 +25,6 @@ from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.addons.tagging.words import words_of_line
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.model import Pooling
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.feed import Epoch, Feed
 from transformer_cli.data.prepare import prepare
@@ -487,7 +486,7 @@ def test_a_command_that_does_not_suit_the_model_says_so_in_a_line(
 
 def test_a_tagger_has_vectors_and_an_average(tfm: Run, tmp_path: Path) -> None:
     for seed in (1, 2):
-        written(tmp_path, random_model(Pooling.mean, seed=seed), f"{seed}.safetensors")
+        written(tmp_path, random_model("mean", seed=seed), f"{seed}.safetensors")
     status, out, _ = tfm("embed", "--checkpoint", "1.safetensors", stdin=b"a b\n")
     assert (status, len(json.loads(out)["vector"])) == (0, 16)
     models = ["--checkpoint", "1.safetensors", "--checkpoint", "2.safetensors"]

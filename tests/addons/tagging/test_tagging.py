@@ -19,7 +19,6 @@ from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.addons.tagging.words import WordEncoder, split_words, windows, words_of_line
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, OnBad
-from transformer_cli.config.model import Pooling
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import load_text
@@ -73,7 +72,7 @@ def test_a_word_in_the_middle_of_a_long_sentence_has_context_on_both_sides() -> 
 # ---- The model
 
 
-def packed_and_alone(pooling: Pooling, kernel: PackedKernel) -> tuple[torch.Tensor, torch.Tensor]:
+def packed_and_alone(pooling: str, kernel: PackedKernel) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits of the words of five sentences together, and one by one from padded tensors."""
     file = random_model(pooling, max_length=40)
     model, tokenizer = file.build_as(Tagger, CPU), file.tokenizers.source
@@ -93,8 +92,8 @@ def packed_and_alone(pooling: Pooling, kernel: PackedKernel) -> tuple[torch.Tens
 
 
 @pytest.mark.parametrize("kernel", [PackedKernel.per_length, PackedKernel.varlen, slow(PackedKernel.buckets)])
-@pytest.mark.parametrize("pooling", [Pooling.mean, slow(Pooling.first)])
-def test_words_of_packed_sentences_are_those_of_each_padded_alone(pooling: Pooling, kernel: PackedKernel) -> None:
+@pytest.mark.parametrize("pooling", ["mean", slow("first")])
+def test_words_of_packed_sentences_are_those_of_each_padded_alone(pooling: str, kernel: PackedKernel) -> None:
     together, alone = packed_and_alone(pooling, kernel)
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
 
@@ -104,8 +103,8 @@ def test_a_mean_is_of_the_tokens_of_the_word_alone() -> None:
     assert span_means(x_SD, torch.tensor([0, 2, 4]), torch.tensor([1, 2, 4])).tolist() == [[2], [5], [7]]
 
 
-@pytest.mark.parametrize("pooling", [Pooling.mean, slow(Pooling.first)])
-def test_tags_of_a_sentence_do_not_depend_on_its_neighbours(pooling: Pooling) -> None:
+@pytest.mark.parametrize("pooling", ["mean", slow("first")])
+def test_tags_of_a_sentence_do_not_depend_on_its_neighbours(pooling: str) -> None:
     sentences = [[word for word, *_ in map(str.split, text.splitlines())] for text in conll(30, seed=5).split("\n\n")]
     file = random_model(pooling)
     alone = [WordTagger(file, device=CPU, batch_tokens=1000).tag([words])[0] for words in sentences]

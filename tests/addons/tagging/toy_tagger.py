@@ -12,7 +12,6 @@ from tests.toy import run as toy_run
 from tests.toy.models import ENCODER_OVERRIDES, random_file, write_sets, written
 from tests.toy.run import LETTERS
 from transformer_cli.config.data import TokenizerConfig
-from transformer_cli.config.model import Pooling
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.models.file import ModelFile
 
@@ -62,7 +61,7 @@ def toy_tokenizer() -> Tokenizer:
     return train_tokenizer([" ".join(letters), letters] * 5, TokenizerConfig(vocab_size=34), seed=1)
 
 
-def random_model(pooling: Pooling = Pooling.first, *, max_length: int = 12, seed: int = 1) -> ModelFile:
+def random_model(pooling: str = "first", *, max_length: int = 12, seed: int = 1) -> ModelFile:
     tokenizers = Tokenizers(toy_tokenizer(), toy_tokenizer(), LABELS)
     data = {"name": "tags", "task": "token_classification", "max_length": max_length}
     return random_file(replace(SIZES, pooling=pooling), tokenizers, "text-label", seed=seed, gain=2, data=data)

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from transformer_cli.addons.embedding.pooling import offsets, pool, source_layout
-from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.addons.embedding.pooling import Pooling, offsets, source_layout
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.poolings import POOLINGS
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.inputs import Inputs
@@ -38,7 +39,7 @@ class Classifier(Model):
         options: ModelOptions = DEFAULT_MODEL_OPTIONS,
     ) -> None:
         super().__init__()
-        self.source_pad_id, self.pooling = pad_id, config.pooling
+        self.source_pad_id = pad_id
         self.source_embedding = make_embedding(config, vocab_size, pad_id=pad_id)
         self.segment_embedding: SegmentEmbedding | None = None
         if config.n_segments > 1:
@@ -49,8 +50,8 @@ class Classifier(Model):
         if config.convolution is not None:
             self.convolution = Convolution(config.d_model, config.convolution)
         self.encoder = Encoder(config, options)
-        pooled_width = config.d_model * (4 if config.pooling is Pooling.segments else 1)
-        self.to_classes = Linear(pooled_width, n_classes, is_output=True)
+        self.pooling: Pooling = POOLINGS[config.pooling].build(config)
+        self.to_classes = Linear(self.pooling.width, n_classes, is_output=True)
         initialise(self.to_classes)
 
     @property
@@ -63,18 +64,17 @@ class Classifier(Model):
 
     def predict(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
         """Logits of the classes of each sentence, [N, C]."""
+        pooled_NP = self.pooling(*self.states(source_S, source))
+        logits_NC: Tensor = self.to_classes(self.dropout(pooled_NP))
+        return logits_NC
+
+    def states(self, source_S: Tensor, source: AttentionLayout) -> tuple[Tensor, AttentionLayout, Tensor | None]:
+        """The states of the encoder, [S, D], their layout, and the text of its pair that each token belongs to."""
         x_SD, segment_S = self.source_embedding(source_S), None
         if self.segment_embedding is not None:
             segment_S = self.segment_embedding.segments(source_S, source)
             x_SD = x_SD + self.segment_embedding(segment_S)
-        memory_SD = self.encoder(self.convolved(x_SD, source), source)
-        if self.pooling is Pooling.segments:
-            assert segment_S is not None
-            pooled_NP = pool_segments(memory_SD, source, segment_S)
-        else:
-            pooled_NP = pool(memory_SD, source, self.pooling)
-        logits_NC: Tensor = self.to_classes(self.dropout(pooled_NP))
-        return logits_NC
+        return self.encoder(self.convolved(x_SD, source), source), source, segment_S
 
     def encoder_input(self, source_S: Tensor, source: AttentionLayout) -> Tensor:
         return self.convolved(self.source_embedding(source_S), source)
@@ -137,6 +137,18 @@ class SegmentEmbedding(nn.Module):
         is_eos_S = (source_S == self.eos_id).int()
         before_S = is_eos_S.cumsum(dim=-1) - is_eos_S
         return before_S % 2 if isinstance(source, PackedLayout) else before_S.clamp(max=1)
+
+
+class SegmentPooling(Pooling):
+    """`pool_segments`, of a classifier of pairs."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.width = 4 * d_model
+
+    def forward(self, x_SD: Tensor, source: AttentionLayout, segment_S: Tensor | None = None) -> Tensor:
+        assert segment_S is not None
+        return pool_segments(x_SD, source, segment_S)
 
 
 def pool_segments(x_SD: Tensor, source: AttentionLayout, segment_S: Tensor) -> Tensor:

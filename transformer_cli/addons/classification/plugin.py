@@ -6,6 +6,7 @@ from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.task import Classification
 from transformer_cli.command import Command, register
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.poolings import POOLINGS, PoolingKind
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.models.registry import MODELS, Vocabulary
 
@@ -40,6 +41,15 @@ def _classifier(config: ModelConfig, source: Vocabulary, target: Vocabulary, opt
         n_classes=target.size,
         options=options,
     )
+
+
+def _segments(config: ModelConfig) -> Any:
+    from transformer_cli.addons.classification.classifier import SegmentPooling
+
+    return SegmentPooling(config.d_model)
+
+
+POOLINGS.register("segments")(PoolingKind(_segments, of_pairs=True))
 
 
 TASKS.register("classification")(Classification())

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.addons.embedding.pooling import pool, source_layout
-from transformer_cli.config.model import Pooling
 from transformer_cli.models.layouts import AttentionLayout
 from transformer_cli.models.transformer import Encoder
 
@@ -55,7 +54,7 @@ def token_vectors(model: WithEncoder, source_BS: Tensor, *, layer: LayerChoice) 
     return stacked_BSYD if layer == "all" else stacked_BSYD.mean(dim=2)
 
 
-def sentence_vectors(model: WithEncoder, source_BS: Tensor, *, layer: LayerChoice, pooling: Pooling) -> Tensor:
+def sentence_vectors(model: WithEncoder, source_BS: Tensor, *, layer: LayerChoice, pooling: str) -> Tensor:
     """`token_vectors` of each sentence pooled, [B, D] or [B, Y, D]."""
     x_BSX = token_vectors(model, source_BS, layer=layer)
     pooled_BX = pool(x_BSX.flatten(2), source_layout(source_BS, model.source_pad_id), pooling)

@@ -17,7 +17,7 @@ from transformer_cli.config.fields import (
     check_ranges,
     key,
 )
-from transformer_cli.config.model import Pooling
+from transformer_cli.config.poolings import POOLINGS, fixed_poolings
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
@@ -53,8 +53,11 @@ class EmbedConfig:
         " with 0); unset: the last.",
         flag="--layer",
     )
-    pooling: Pooling = key(
-        Pooling.mean, "Vector of a line: the mean of all encoder states, the first, or the maximum.", flag="--pooling"
+    pooling: str = key(
+        "mean",
+        "Vector of a line: the mean of all encoder states, the first, or the maximum.",
+        choices=fixed_poolings,
+        flag="--pooling",
     )
     nearest: int | None = key(
         None,
@@ -70,8 +73,11 @@ class EmbedConfig:
     def __post_init__(self) -> None:
         self.checkpoint = one_model_name(self.checkpoint)
         check_ranges(self)
-        if self.pooling is Pooling.segments:
-            raise ConfigError("--pooling segments: is for classifiers of pairs of texts. Choose mean, max or first")
+        if self.pooling in POOLINGS and not POOLINGS[self.pooling].is_fixed:
+            pairs = " of pairs of texts" if POOLINGS[self.pooling].of_pairs else ""
+            raise ConfigError(
+                f"--pooling {self.pooling}: is for classifiers{pairs}. Choose {', '.join(fixed_poolings())}"
+            )
         if (self.nearest is None) != (self.among is None):
             given, lacking = ("nearest", "among") if self.among is None else ("among", "nearest")
             raise ConfigError(f"--{lacking}: not given, but --{given} is. Say how many lines, and of which file")
@@ -80,8 +86,8 @@ class EmbedConfig:
         if self.nearest is not None and (self.tokens is not None or self.layer == "all"):
             other = "--layer all" if self.tokens is None else f"--tokens {self.tokens.name}"
             raise ConfigError(f"{other}: several vectors of a line, but --nearest compares one. Leave one of them out")
-        if self.tokens is not None and self.pooling is not Pooling.mean:
-            raise ConfigError(f"--pooling {self.pooling.name}: of lines, but --tokens has none. Leave one of them out")
+        if self.tokens is not None and self.pooling != "mean":
+            raise ConfigError(f"--pooling {self.pooling}: of lines, but --tokens has none. Leave one of them out")
         endings = (".npy" if self.tokens is None else ".npz", ".jsonl")
         if self.output is not None and self.nearest is None and not self.output.endswith(endings):
             of_tokens = "" if self.tokens is None else ", which hold the vectors of tokens"

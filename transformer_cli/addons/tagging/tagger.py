@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.embedding.pooling import source_layout
-from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.transfer import to_device
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
@@ -58,7 +58,7 @@ class Tagger(Model):
         """Logits of each word, [T, C]; `word_ends_T` is the position of its last token in its sentence."""
         memory_SD = self.encoder(self.source_embedding(source_S), source)
         first_T, last_T = word_rows(word_ends_T, source, words)
-        vectors_TD = memory_SD[first_T] if self.pooling is Pooling.first else span_means(memory_SD, first_T, last_T)
+        vectors_TD = memory_SD[first_T] if self.pooling == "first" else span_means(memory_SD, first_T, last_T)
         logits_TC: Tensor = self.to_classes(self.dropout(vectors_TD))
         return logits_TC
 
@@ -103,8 +103,8 @@ def span_means(x_SD: Tensor, first_T: Tensor, last_T: Tensor) -> Tensor:
     return sum_TD / (last_T - first_T + 1).unsqueeze(1)
 
 
-def word_logits(logits_SC: Tensor, word_ends: Sequence[int], pooling: Pooling) -> Tensor:
+def word_logits(logits_SC: Tensor, word_ends: Sequence[int], pooling: str) -> Tensor:
     """The logits of each word of one sentence, [T, C], pooled from those of its tokens."""
     last_T = torch.tensor(word_ends, device=logits_SC.device)
     first_T = torch.cat([last_T.new_zeros(1), last_T[:-1] + 1])
-    return logits_SC[first_T] if pooling is Pooling.first else span_means(logits_SC, first_T, last_T)
+    return logits_SC[first_T] if pooling == "first" else span_means(logits_SC, first_T, last_T)

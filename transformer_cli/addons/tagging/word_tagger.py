@@ -11,7 +11,6 @@ from torch import Tensor
 from transformer_cli.addons.embedding.encode import ask_each, longest_of
 from transformer_cli.addons.tagging.tagger import Tagger, word_logits
 from transformer_cli.addons.tagging.words import Window, WordEncoder, windows
-from transformer_cli.config.model import Pooling
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.data.words import EncodedWords, in_a_row
@@ -37,7 +36,7 @@ def tag_words(
     sentences: Sequence[_Ids],
     tokenizer: Tokenizer,
     *,
-    pooling: Pooling,
+    pooling: str,
     max_length: int,
     device: torch.device,
     batch_tokens: BatchTokens,
