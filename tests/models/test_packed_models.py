@@ -29,6 +29,9 @@ MODELS = {
     "language model": replace(DEEP, name="decoder"),
     "classifier, mean": replace(DEEP, name="classifier", pooling="mean"),
     "classifier, first": replace(DEEP, name="classifier", pooling="first"),
+    "classifier, self-attentive": replace(
+        DEEP, name="classifier", pooling="self_attentive", pooling_options={"hops": 2, "width": 6}
+    ),
     "classifier, max": replace(DEEP, name="classifier", pooling="max", convolution=3),
 }
 each_model = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)

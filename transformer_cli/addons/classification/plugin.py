@@ -1,10 +1,12 @@
 """What this add-on brings."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.task import Classification
 from transformer_cli.command import Command, register
+from transformer_cli.config.fields import key
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.poolings import POOLINGS, PoolingKind
 from transformer_cli.config.tasks import TASKS
@@ -50,6 +52,22 @@ def _segments(config: ModelConfig) -> Any:
 
 
 POOLINGS.register("segments")(PoolingKind(_segments, of_pairs=True))
+
+
+@dataclass
+class SelfAttentive:
+    """The settings of model.pooling=self_attentive. The paper has 30 hops for whole reviews, width 350, penalty 1."""
+
+    hops: int = key(4, "Weighted sums of the states, r: each has its own weights of the tokens.", low=1, high=1000)
+    width: int = key(350, "Width of the hidden layer that the weights are computed by, d_a.", low=1, high=1_000_000)
+    penalty: float = key(1.0, "Weight in the loss of the penalty on hops that have the same tokens.", low=0, high=1e6)
+
+
+@POOLINGS.register("self_attentive", options=SelfAttentive)
+def _self_attentive(config: ModelConfig) -> Any:
+    from transformer_cli.addons.classification.self_attentive import SelfAttentivePooling
+
+    return SelfAttentivePooling(config.d_model, **config.pooling_options)
 
 
 TASKS.register("classification")(Classification())
