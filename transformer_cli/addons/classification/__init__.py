@@ -1,3 +1,3 @@
 """Classes of lines of text."""
 
-NEEDS = ("embedding",)
+NEEDS = ("embedding", "pages")

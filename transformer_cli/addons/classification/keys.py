@@ -38,6 +38,12 @@ class ClassifyConfig:
         "Lines of text, or a JSON object for each line with all probabilities (jsonl).",
         flag="--output-format",
     )
+    html: str | None = key(
+        None,
+        "Page that shows the weights of each line's tokens, of a model with such a pooling (self_attentive).",
+        path=True,
+        flag="--html",
+    )
     batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
     device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from transformer_cli.addons.classification.classifier import Classifier
+from transformer_cli.addons.classification.hops.record import HopRecord
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
-from transformer_cli.errors import DataError
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import read_model, require
@@ -26,19 +27,25 @@ from transformer_cli.text_io import (
     Sink,
     check_files,
     run_filter,
+    same_file,
     write_responses,
 )
 
 
 def run(config: ClassifyConfig) -> None:
     """Classify `config.input` or stdin to `config.output` or stdout. Raises TfmError."""
-    check_files({"--input": config.input}, {"--output": config.output}, overwrite=config.overwrite)
+    outputs = {"--output": config.output, "--html": config.html}
+    check_files({"--input": config.input}, outputs, overwrite=config.overwrite)
+    if config.html is not None and config.output is not None and same_file(config.html, config.output):
+        raise ConfigError(f"--html {shown(config.html)}: is --output, too. Name another file")
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
     require(model, path, "classifier")
     labels = model.tokenizers.labels
-    reader = LineEncoder(model.build_as(Classifier, device), model, device=device, batch_tokens=config.batch_tokens)
+    classifier = model.build_as(Classifier, device)
+    reader = LineEncoder(classifier, model, device=device, batch_tokens=config.batch_tokens)
+    hops = HopRecord(classifier, model, reader, path) if config.html is not None else None
 
     def open_filter(sink: Sink, is_typed: bool) -> EncoderFilter:
         def write(encoded: Sequence[EncodedLine]) -> None:
@@ -47,12 +54,16 @@ def run(config: ClassifyConfig) -> None:
 
         kind = PairFilter if reader.n_texts == 2 else ClassFilter
         lines = kind(reader, write, config.input, strict=config.strict)
+        lines.hops = hops
         lines.greeting = f"{shown(path)}: {', '.join(labels)}. Type {lines.described} to see its class; Ctrl-D leaves"
         if config.probabilities and config.output_format is OutputFormat.text:
             LOGGER.info("probabilities in the order %s", ", ".join(labels))
         return lines
 
     run_filter(open_filter, input=config.input, output=config.output, overwrite=config.overwrite)
+    if hops is not None:
+        assert config.html is not None
+        hops.write(config.html, replace=config.overwrite)
 
 
 class ClassFilter(EncoderFilter):
@@ -60,6 +71,17 @@ class ClassFilter(EncoderFilter):
 
     progress = "classify"
     described = "a line"  # what is typed at a terminal
+    hops: HopRecord | None = None  # that gets the lines, for a page
+
+    def encoded(self, lines: Sequence[Line]) -> list[EncodedLine]:
+        if self.hops is None:
+            return super().encoded(lines)
+        ids = self.reader.encode([line.text for line in lines])
+        real = [i for i, its_ids in enumerate(ids) if its_ids]
+        logits = self.reader.answers([ids[i] for i in real])
+        self.hops.add([lines[i].number for i in real], [ids[i] for i in real], logits)
+        found = dict(zip(real, logits, strict=True))
+        return [EncodedLine(line, found.get(i)) for i, line in enumerate(lines)]
 
 
 class PairFilter(ClassFilter):

@@ -48,8 +48,11 @@ class EncoderFilter(LineFilter):
 
     def respond(self, lines: Sequence[Line]) -> None:
         self.reader.n_lines = self.n_lines  # a line that Ctrl-C dropped does not count
+        self.write(self.encoded(lines))
+
+    def encoded(self, lines: Sequence[Line]) -> list[EncodedLine]:
         outputs = self.reader.read([line.text for line in lines])
-        self.write([EncodedLine(line, output_X) for line, output_X in zip(lines, outputs, strict=True)])
+        return [EncodedLine(line, output_X) for line, output_X in zip(lines, outputs, strict=True)]
 
     def process_typed(self, line: bytes) -> None:
         """Report on this line at once."""

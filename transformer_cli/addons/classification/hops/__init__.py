@@ -1,0 +1,1 @@
+"""The page of `tfm classify --html`: what each hop of a pooling reads."""
