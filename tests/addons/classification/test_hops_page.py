@@ -72,7 +72,7 @@ def test_texts_are_escaped_and_spaces_stand_between_words() -> None:
 def test_lines_after_the_most_of_a_page_are_counted(
     tmp_path: Path, model: ModelFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "MOST_LINES", 2)
+    monkeypatch.setattr(record, "MOST_SHOWN", 2)
     classify(tmp_path, stdin=b"a\n" * 5)
     page = Page((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert "The first 2 lines are shown; 3 more were classified." in page.text

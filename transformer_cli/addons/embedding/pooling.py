@@ -32,7 +32,7 @@ class Pooling(Penalised):
 
         `segment_S` is the text of its pair, 0 or 1, that each token belongs to; None where the model reads no pairs.
         """
-        return torch.cat([self.of_sentences(*part) for part in sentences(x_SD, source)])
+        return torch.cat([self.of_sentences(*part) for part in padded_sentences(x_SD, source)])
 
 
 class FixedPooling(Pooling):
@@ -50,7 +50,7 @@ def source_layout(source_BS: Tensor, pad_id: int) -> PaddedLayout:
     return PaddedLayout(source_BS.size(1), (source_BS != pad_id)[:, None, None, :])
 
 
-def sentences(x_SD: Tensor, source: AttentionLayout) -> list[tuple[Tensor, Tensor]]:
+def padded_sentences(x_SD: Tensor, source: AttentionLayout) -> list[tuple[Tensor, Tensor]]:
     """The states of sentences, [N, L, D], and which are those of tokens, [N, L]: in one part, or one of each length."""
     if isinstance(source, PaddedLayout):
         is_real_BS = x_SD.new_ones(x_SD.shape[:2], dtype=torch.bool)

@@ -90,7 +90,8 @@ def card(facts: Mapping[str, Any], *, files: Mapping[str, str] | None = None, ve
         if (tags := export_tags(facts)) and not export_languages(facts):
             named = ", ".join(map(_code, tags[:N_TAGS])) + (f" and {len(tags) - N_TAGS} more" * (len(tags) > N_TAGS))
             usage = f"A line begins with its tags, as in training: {named}.\n\n{usage}"
-        parts += ["## How to use it", f"TEXT stands for what is translated, {exporter.place}.", usage]
+        done = "labelled" if facts["config"]["name"] in ("classifier", "tagger") else "translated"
+        parts += ["## How to use it", f"TEXT stands for what is {done}, {exporter.place}.", usage]
     if verified:
         parts += [
             "## Comparison with the original",

@@ -30,6 +30,7 @@ from transformer_cli.addons.interop.text import SIDES, folder_tokenizers, write_
 from transformer_cli.addons.interop.verify import Ids, of_targets, padded_ids, searched
 from transformer_cli.addons.interop.weights import built, check_layers
 from transformer_cli.config.model import Activation, ModelConfig, Positions
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
@@ -37,7 +38,7 @@ from transformer_cli.models.attention import CrossAttention, SelfAttention
 from transformer_cli.models.embeddings import LearnedPositions, NarrowEmbedding, TokenEmbedding, sinusoid_table
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layers import FeedForward, Residual
-from transformer_cli.models.transformer import Stack, Transformer
+from transformer_cli.models.transformer import Encoder, Stack, Transformer
 
 _Array = npt.NDArray[Any]
 
@@ -55,7 +56,7 @@ def write(model: ModelFile, directory: Path) -> None:
     onnx = imported("onnx", needs=_NEEDS)
     transformer = built(model)
     with (directory / WEIGHTS).open("xb") as file:
-        weights = _Weights(onnx, file)
+        weights = WeightsFile(onnx, file)
         for name, proto in (
             (ENCODER, encoder_graph(onnx, weights, transformer, model.config)),
             (DECODER, decoder_graph(onnx, weights, transformer, model.config)),
@@ -66,9 +67,14 @@ def write(model: ModelFile, directory: Path) -> None:
     (directory / CONFIG).write_text(json.dumps(settings(model), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     write_tokenizers(model.tokenizers, directory, finds_tags=True)
     for side, tokenizer in zip(SIDES, (model.tokenizers.source, model.tokenizers.target), strict=True):
-        if tokenizer.packed is not None:  # whose ids are not those of its SentencePiece model
-            pieces = json.dumps(tokenizer.pieces(range(len(tokenizer))), indent=0, ensure_ascii=False)
-            (directory / f"{side}_vocabulary.json").write_text(f"{pieces}\n", encoding="utf-8")
+        write_vocabulary(tokenizer, side, directory)
+
+
+def write_vocabulary(tokenizer: Tokenizer, side: str, directory: Path) -> None:
+    """The pieces in the order of their ids, if these are not those of its SentencePiece model."""
+    if tokenizer.packed is not None:
+        pieces = json.dumps(tokenizer.pieces(range(len(tokenizer))), indent=0, ensure_ascii=False)
+        (directory / f"{side}_vocabulary.json").write_text(f"{pieces}\n", encoding="utf-8")
 
 
 def settings(model: ModelFile) -> dict[str, Any]:
@@ -103,7 +109,7 @@ def max_positions(config: ModelConfig) -> int:
     return config.max_positions if config.positions is Positions.learned else N_POSITIONS
 
 
-class _Weights:
+class WeightsFile:
     """The file of the weights, and where in it each one is: one that both graphs use, or use twice, is there once."""
 
     def __init__(self, onnx: Any, file: BinaryIO) -> None:
@@ -128,7 +134,7 @@ class _Weights:
 class Graph:
     """The nodes of one graph, in order. A value is known by its name; `op` adds the node that computes it."""
 
-    def __init__(self, onnx: Any, weights: _Weights) -> None:
+    def __init__(self, onnx: Any, weights: WeightsFile) -> None:
         self.onnx, self.weights = onnx, weights
         self.nodes: list[Any] = []
         self.initializers: dict[str, Any] = {}
@@ -335,25 +341,14 @@ def source_mask(graph: Graph, attention_mask_BS: str) -> str:
     return str(graph.op("Unsqueeze", graph.mask_where(is_real_BS), graph.constant([1, 2])))
 
 
-def encoder_graph(onnx: Any, weights: _Weights, model: Transformer, config: ModelConfig) -> Any:
+def encoder_graph(onnx: Any, weights: WeightsFile, model: Transformer, config: ModelConfig) -> Any:
     graph = Graph(onnx, weights)
     ids_BS = graph.input("input_ids", ["batch", "source"], integer=True)
     mask_B11S = source_mask(graph, graph.input("attention_mask", ["batch", "source"], integer=True))
-    positions_S = graph.op("Range", graph.constant(0), graph.size(ids_BS, 1), graph.constant(1))
-    self_mask = mask_B11S
-    if config.attention_window is not None:
-        self_mask = graph.op("Add", mask_B11S, _window_mask(graph, positions_S, config.attention_window))
-    writer = StackWriter(graph, "encoder", model.encoder, config, positions_S)
-    x = writer.add_positions(writer.embed(ids_BS, "source_embedding", model.source_embedding))
-    for i, layer in enumerate(model.encoder.layers):
-        part = f"encoder.{i}.self"
-        y = writer.before(x, part, layer.around_self_attention)
-        y = writer.self_attention(y, part, layer.self_attention, self_mask, past=None)
-        x = writer.after(x, y, part, layer.around_self_attention)
-        part = f"encoder.{i}.ffn"
-        y = writer.feed_forward(writer.before(x, part, layer.around_feed_forward), part, layer.feed_forward)
-        x = writer.after(x, y, part, layer.around_feed_forward)
-    memory_BSD = writer.final_norm(x)
+    writer = encoder_writer(graph, ids_BS, model.encoder, config)
+    memory_BSD = encoder_output(
+        writer, writer.embed(ids_BS, "source_embedding", model.source_embedding), model.encoder, mask_B11S
+    )
     for i, decoder_layer in enumerate(model.decoder.layers):
         cross = decoder_layer.cross_attention
         k, v = writer.project(memory_BSD, f"decoder.{i}.cross.kv", cross.to_kv, cross.widths)
@@ -362,7 +357,29 @@ def encoder_graph(onnx: Any, weights: _Weights, model: Transformer, config: Mode
     return graph.model("encoder")
 
 
-def decoder_graph(onnx: Any, weights: _Weights, model: Transformer, config: ModelConfig) -> Any:
+def encoder_writer(graph: Graph, ids_BS: str, encoder: Encoder, config: ModelConfig) -> StackWriter:
+    positions_S = graph.op("Range", graph.constant(0), graph.size(ids_BS, 1), graph.constant(1))
+    return StackWriter(graph, "encoder", encoder, config, positions_S)
+
+
+def encoder_output(writer: StackWriter, x_BSD: str, encoder: Encoder, mask_B11S: str) -> str:
+    """The output of the encoder, from embeddings without positions."""
+    window, self_mask = writer.config.attention_window, mask_B11S
+    if window is not None:
+        self_mask = writer.graph.op("Add", mask_B11S, _window_mask(writer.graph, writer.positions_L, window))
+    x = writer.add_positions(x_BSD)
+    for i, layer in enumerate(encoder.layers):
+        part = f"encoder.{i}.self"
+        y = writer.before(x, part, layer.around_self_attention)
+        y = writer.self_attention(y, part, layer.self_attention, self_mask, past=None)
+        x = writer.after(x, y, part, layer.around_self_attention)
+        part = f"encoder.{i}.ffn"
+        y = writer.feed_forward(writer.before(x, part, layer.around_feed_forward), part, layer.feed_forward)
+        x = writer.after(x, y, part, layer.around_feed_forward)
+    return writer.final_norm(x)
+
+
+def decoder_graph(onnx: Any, weights: WeightsFile, model: Transformer, config: ModelConfig) -> Any:
     graph, heads = Graph(onnx, weights), config.n_heads
     widths = {"key": config.key_width, "value": config.value_width}
     n_layers = len(model.decoder.layers)

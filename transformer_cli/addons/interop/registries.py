@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from transformer_cli.addons.interop.foreign import Imported, ReadOptions
     from transformer_cli.addons.interop.publish import Pack
     from transformer_cli.addons.interop.verify import Program
+    from transformer_cli.addons.interop.verify_labels import LabelProgram
     from transformer_cli.config.model import ModelConfig
     from transformer_cli.models.file import ModelFile
 
@@ -56,6 +57,7 @@ class Exporter:
     """Writes the format of one program, and loads what it has written, to be verified."""
 
     program: str  # its name for people
+    kinds: tuple[str, ...] = ("transformer",)  # of models that it writes
     packages: tuple[str, ...]  # that are needed; the first one runs the model
     own_keys: tuple[str, ...] = ()  # keys of ExportConfig that only some formats follow
     length = ""  # how its search normalizes for length, for a model whose own length penalty, {own}, is left behind
@@ -70,19 +72,25 @@ class Exporter:
         """Tokens that a sentence may have there; None: any number. Raises ConfigError for what it cannot express."""
         return None
 
-    def write(self, model: "ModelFile", folder: Path, config: Any) -> "Program":
-        """Write into an empty folder, and load it as a user would.
+    def write(self, model: "ModelFile", folder: Path, config: Any) -> "Program | LabelProgram":
+        """Write into an empty folder, and load it as a user would: a LabelProgram of a model whose task has labels.
 
         `config` is the ExportConfig; its `options` has all settings of the dataclass that the exporter registered.
         """
         raise NotImplementedError
 
-    def write_with(self, model: "ModelFile", folder: Path, config: Any, lines: Sequence[str]) -> "Program":
+    def write_with(
+        self, model: "ModelFile", folder: Path, config: Any, lines: Sequence[str]
+    ) -> "Program | LabelProgram":
         """`write`, of a format that is calibrated on `lines`, which will be compared as well."""
         return self.write(model, folder, config)
 
     def verify(self, model: "ModelFile", program: Any, lines: Sequence[str], config: Any) -> Verdict:
         """Compare what `write` has loaded with the model; otherwise than by `addons.interop.verify`, if need be."""
+        if model.task.has_labels:
+            from transformer_cli.addons.interop.verify_labels import verify_labels
+
+            return verify_labels(model, program, lines)
         from transformer_cli.addons.interop.verify import verify
 
         return verify(model, program, lines, is_float32=config.quantization.name == "float32")
@@ -92,7 +100,7 @@ class Exporter:
         return None
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
-        """How TEXT is translated, for the model card; `is_packed`: its tokenizer is more than a SentencePiece model."""
+        """How TEXT is translated or labelled, for a card; `is_packed`: its tokenizer is no SentencePiece model."""
         return ""
 
 

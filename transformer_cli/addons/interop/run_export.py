@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 
 from transformer_cli.addons.interop.export_file import listed_files, sha256_of
@@ -14,6 +15,7 @@ from transformer_cli.addons.interop.publish import check_destination, publishing
 from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.robustness_card import robustness_beside
 from transformer_cli.addons.interop.verify import in_all_languages, made_up
+from transformer_cli.addons.tagging.words import join_words
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.options import checked_options
 from transformer_cli.data.corpus import load_text
@@ -53,7 +55,7 @@ def run(config: ExportConfig) -> None:
         imported(package, needs=f"tfm export {config.format}")
     path = locate_model(config.checkpoint, config.runs)
     model = read_model(path)
-    require(model, path, "transformer")
+    check_kind(model, path, config.format)
     refuse_plugin(model, path, program=f"tfm export {config.format}")
     if form.takes_tags:
         lines, whose = text_for(model, path, form.n_lines)
@@ -94,6 +96,19 @@ def run(config: ExportConfig) -> None:
         )
 
 
+def check_kind(model: ModelFile, path: Path, name: str) -> None:
+    """Raise CheckpointError for a model of a kind that the format does not have, with those that have it."""
+    kinds, task = EXPORTERS[name].kinds, model.task
+    if model.kind in kinds:
+        return
+    others = [f"`tfm export {other}`" for other, form in EXPORTERS.items() if model.kind in form.kinds]
+    if not others:
+        require(model, path, *kinds)
+    raise CheckpointError(
+        f"{path}: this is {task.what}, and {EXPORTERS[name].program} gets none from tfm. Use {' or '.join(others)}"
+    )
+
+
 def refuse_tags(model: ModelFile, needs: str, instead: str) -> None:
     """Raise ConfigError for a model that has to be given tags, for a program whose text cannot have them."""
     tags, text = model.tokenizers.source.tags, training_text([model])
@@ -129,4 +144,11 @@ def text_for(model: ModelFile, path: Path, n_lines: int) -> tuple[Sequence[str],
         LOGGER.info("the dev text of the run is not at hand (%s)", error)
         text = None
     lines = [line for line in text.sources if line.strip()][:n_lines] if text is not None else []
-    return (lines, "the run's dev text") if lines else (made_up(model.tokenizers.source), "random pieces")
+    if lines:
+        return lines, "the run's dev text"
+    lines = made_up(model.tokenizers.source)
+    if model.task.has_words:
+        lines = [join_words(line.split()) for line in lines]
+    elif model.config.n_segments == 2:
+        lines = [f"{first}\t{second}" for first, second in pairwise(lines)]
+    return lines, "random pieces"

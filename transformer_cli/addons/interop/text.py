@@ -61,13 +61,16 @@ def finding_tags(model: bytes, tags: Sequence[str]) -> bytes:
     return written
 
 
-def write_tokenizers(tokenizers: Tokenizers, directory: Path, *, finds_tags: bool = False) -> None:
+def write_tokenizers(
+    tokenizers: Tokenizers, directory: Path, *, finds_tags: bool = False, sides: Sequence[str] = SIDES
+) -> None:
     """The SentencePiece models for any program, and the packed tokenizers that are more than that, for tfm alone.
 
     With `finds_tags` the source's model finds tags in a text. Else who uses it puts their pieces before those of the
     text.
     """
-    for side, tokenizer in zip(SIDES, (tokenizers.source, tokenizers.target), strict=True):
+    for side in sides:
+        tokenizer: Tokenizer = getattr(tokenizers, side)
         if tokenizer.packed is not None:
             (directory / f"{side}{PACKED}").write_bytes(tokenizer.model_bytes)
         if tokenizer.sentencepiece is not None:
@@ -85,10 +88,10 @@ class FolderTokenizer(Protocol):
     def decode(self, ids: Sequence[int]) -> str: ...
 
 
-def folder_tokenizers(directory: Path) -> list[FolderTokenizer]:
+def folder_tokenizers(directory: Path, sides: Sequence[str] = SIDES) -> list[FolderTokenizer]:
     """The tokenizers of source and target, as plain SentencePiece models if that is all that they are."""
     found: list[FolderTokenizer] = []
-    for side in SIDES:
+    for side in sides:
         packed = directory / f"{side}{PACKED}"
         if packed.exists():
             tokenizer = Tokenizer(packed.read_bytes())

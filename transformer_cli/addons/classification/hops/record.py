@@ -12,14 +12,14 @@ from torch import Tensor
 from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.hops.page import ReadLine, render
 from transformer_cli.addons.embedding.encode import LineEncoder, ask_each
-from transformer_cli.addons.embedding.pooling import sentences, source_layout
+from transformer_cli.addons.embedding.pooling import padded_sentences, source_layout
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile
 from transformer_cli.text_io import open_output
 
-MOST_LINES = 500  # of a page: those after them would make it slow to open
+MOST_SHOWN = 500  # of a page: those after them would make it slow to open
 
 
 class HopRecord:
@@ -42,12 +42,12 @@ class HopRecord:
         states_BSD, source, _ = self.classifier.states(
             source_BS, source_layout(source_BS, self.reader.tokenizer.pad_id)
         )
-        ((x_BSD, is_real_BS),) = sentences(states_BSD, source)
+        ((x_BSD, is_real_BS),) = padded_sentences(states_BSD, source)
         return self.classifier.pooling.token_weights(x_BSD, is_real_BS)
 
     def add(self, numbers: Sequence[int], ids: Sequence[Sequence[int]], logits: Sequence[Tensor]) -> None:
         """Lines that are not blank: their numbers, ids as the model reads them, and logits of their classes."""
-        room = MOST_LINES - len(self.lines)
+        room = MOST_SHOWN - len(self.lines)
         self.n_left_out += max(0, len(ids) - room)
         numbers, ids, logits = numbers[:room], ids[:room], logits[:room]
         reader, labels = self.reader, self.model.tokenizers.labels
@@ -69,7 +69,7 @@ class HopRecord:
     def write(self, output: str, *, replace: bool) -> None:
         notes = []
         if self.n_left_out:
-            notes = [f"The first {MOST_LINES} lines are shown; {self.n_left_out:,} more were classified"]
+            notes = [f"The first {MOST_SHOWN} lines are shown; {self.n_left_out:,} more were classified"]
             LOGGER.warning("--html %s: %s", shown(output), notes[0])
         options = self.model.config.pooling_options
         settings = ", ".join(f"{name} {value}" for name, value in sorted(options.items()))

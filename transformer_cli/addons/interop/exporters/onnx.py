@@ -10,6 +10,7 @@ from transformer_cli.addons.interop.usage import PACKED_TOKENIZERS, PLAIN_TOKENI
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
     from transformer_cli.addons.interop.verify import Program
+    from transformer_cli.addons.interop.verify_labels import LabelProgram
     from transformer_cli.config.model import ModelConfig
     from transformer_cli.models.file import ModelFile
 
@@ -33,9 +34,52 @@ print(target.decode(found[:-1]))
 """
 
 
+_LABELS_TOKENIZER = """import sentencepiece
+
+source = sentencepiece.SentencePieceProcessor(model_file="FOLDER/source.spm")
+encode = source.encode
+"""
+_PACKED_LABELS_TOKENIZER = """from pathlib import Path
+
+from transformer_cli.data.tokenizer import Tokenizer  # the vocabulary has ids of its own
+
+source = Tokenizer(Path("FOLDER/source.tokenizer").read_bytes())
+
+
+def encode(text):
+    return source.encode([text])[0]
+
+
+"""
+_OPEN = """with open("FOLDER/config.json", encoding="utf-8") as file:
+    config = json.load(file)
+model = onnxruntime.InferenceSession("FOLDER/model.onnx")
+"""
+_OF_A_TEXT = """ids = [*config["begin_ids"], *encode("TEXT"), *config["end_ids"]]
+"""
+_OF_A_PAIR = """first, second = encode("TEXT"), encode("second text")
+ids = [*config["begin_ids"], *first, *config["separator_ids"], *second, *config["end_ids"]]
+"""
+_CLASS = """inputs = {"input_ids": numpy.array([ids]), "attention_mask": numpy.ones((1, len(ids)), numpy.int64)}
+(logits,) = model.run(None, inputs)
+print(config["labels"][logits[0].argmax()])
+"""
+_TAGS = """words = "TEXT".split()
+ids = [encode(word) or [config["unk_id"]] for word in words]  # each word by itself
+flat = [*sum(ids, []), *config["end_ids"]]
+inputs = {"input_ids": numpy.array([flat]), "attention_mask": numpy.ones((1, len(flat)), numpy.int64)}
+(logits,) = model.run(None, inputs)
+ends = numpy.cumsum([len(word) for word in ids])
+of_words = [logits[0, end - len(word):end] for word, end in zip(ids, ends)]
+of_words = [rows[0] if config["word_pooling"] == "first" else rows.mean(0) for rows in of_words]
+print([config["labels"][row.argmax()] for row in of_words])
+"""
+
+
 @EXPORTERS.register("onnx")
 class ONNX(Exporter):
     program = "ONNX"
+    kinds = ("transformer", "classifier", "tagger")
     packages = ("onnxruntime", "onnx")
     length = "A beam search of yours has it by dividing the log-probability of n tokens by ((5 + n) / 6)^{own:g}"
 
@@ -44,16 +88,37 @@ class ONNX(Exporter):
 
         return onnx.max_positions(config)
 
-    def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program":
-        from transformer_cli.addons.interop import onnx
+    def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program | LabelProgram":
+        from transformer_cli.addons.interop import onnx, onnx_labels
 
+        if model.task.has_labels:
+            onnx_labels.write(model, folder)
+            return onnx_labels.LabelGraph(folder)
         onnx.write(model, folder)
         return onnx.Loaded(folder)
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
+        if facts["config"]["name"] != "transformer":
+            return _usage_of_labels(facts["config"], is_packed)
         return f"""Greedy search in onnxruntime, without torch:
 
 ```python
 import json, numpy, onnxruntime
 {PACKED_TOKENIZERS if is_packed else PLAIN_TOKENIZERS}
 {_ONNX_CODE}```"""
+
+
+def _usage_of_labels(config: Mapping[str, Any], is_packed: bool) -> str:
+    tokenizer = _PACKED_LABELS_TOKENIZER if is_packed else _LABELS_TOKENIZER
+    if config["name"] == "tagger":
+        what, code = "The tags of the words of a sentence", _TAGS
+    else:
+        ids = _OF_A_PAIR if config.get("n_segments", 1) == 2 else _OF_A_TEXT
+        what, code = "The class", ids + _CLASS
+    return f"""{what}, in onnxruntime, without torch:
+
+```python
+import json, numpy, onnxruntime
+{tokenizer}
+{_OPEN}
+{code}```"""

@@ -1,0 +1,159 @@
+"""Classifiers and taggers as one ONNX graph: the logits of the model in onnxruntime, and the code of the card."""
+
+import io
+import json
+import re
+from contextlib import redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.addons.classification import toy_classifier
+from tests.addons.classification.toy_pairs import PAIR_SIZES, pair_table
+from tests.addons.tagging import toy_tagger
+from tests.conftest import slow_but
+from tests.support.contract import run
+from transformer_cli.addons.interop import onnx as to_onnx
+from transformer_cli.addons.interop import onnx_labels
+from transformer_cli.addons.interop.exporters.onnx import ONNX
+from transformer_cli.addons.interop.verify_labels import LabelVerdict, verify_labels
+from transformer_cli.addons.tagging.words import join_words
+from transformer_cli.config.model import Activation, Norm, NormKind, Positions
+from transformer_cli.models.file import ModelFile, write_model
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+
+SIZES = toy_classifier.SIZES
+MODERN = {
+    "norm": Norm.pre,
+    "norm_kind": NormKind.rms,
+    "activation": Activation.swiglu,
+    "positions": Positions.rotary,
+    "bias": False,
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "mean": {},
+    "first, learned": {"pooling": "first", "positions": Positions.learned, "norm": Norm.pre},
+    "max, convolution": {"pooling": "max", "convolution": 5, "attention_window": 4},
+    "self-attentive, modern": {**MODERN, "pooling": "self_attentive", "pooling_options": {"hops": 2, "width": 6}},
+    "pairs": {"n_segments": 2},
+    "pairs, segments": {"n_segments": 2, "pooling": "segments", "d_embedding": 8},
+}
+LINES = [line.split("\t")[1] for line in toy_classifier.table(20, seed=5).split("\n")[:-1]]
+PAIRS = [line.split("\t", 1)[1] for line in pair_table(20, seed=5).split("\n")[:-1]]
+SENTENCES = [join_words(words) for words in (["a", "bcd", "H"], ["H"], ["ef", "g", "a", "b"])]
+
+
+def classifier(**changes: Any) -> ModelFile:
+    return toy_classifier.random_model(replace(SIZES, **changes), max_length=20)
+
+
+def exported(model: ModelFile, folder: Path) -> onnx_labels.LabelGraph:
+    onnx_labels.write(model, folder)
+    return onnx_labels.LabelGraph(folder)
+
+
+@pytest.mark.parametrize(
+    "name", slow_but(MODELS, "mean", "max, convolution", "self-attentive, modern", "pairs, segments")
+)
+def test_onnxruntime_classifies_as_the_model(name: str, tmp_path: Path) -> None:
+    model = classifier(**MODELS[name])
+    verdict = verify_labels(model, exported(model, tmp_path), PAIRS if model.config.n_segments == 2 else LINES)
+    assert verdict.holds, verdict
+    assert verdict.largest_difference < 1e-5
+    assert verdict.ids_identical == verdict.lines == verdict.labels_identical == 20
+
+
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_onnxruntime_tags_as_the_model(pooling: str, tmp_path: Path) -> None:
+    model = toy_tagger.random_model(pooling)
+    verdict = verify_labels(model, exported(model, tmp_path), SENTENCES)
+    assert verdict.holds, verdict
+    assert verdict.largest_difference < 1e-5
+    assert verdict.labels == 8
+
+
+def test_padding_changes_no_class(tmp_path: Path) -> None:
+    program = exported(classifier(pooling="self_attentive"), tmp_path)
+    ids = program.encode([[line] for line in LINES])
+    alone = torch.cat([torch.stack(program.logits([one])) for one in ids])
+    torch.testing.assert_close(torch.stack(program.logits(ids)), alone, atol=1e-5, rtol=0)
+
+
+def test_a_changed_weight_is_seen(tmp_path: Path) -> None:
+    model = classifier()
+    exported(model, tmp_path)
+    weights = np.fromfile(tmp_path / to_onnx.WEIGHTS, np.float32)
+    weights[:: len(weights) // 50] += 0.5
+    weights.tofile(tmp_path / to_onnx.WEIGHTS)
+    assert not verify_labels(model, onnx_labels.LabelGraph(tmp_path), LINES).holds
+
+
+def test_other_ids_another_class_and_no_number_are_no_agreement() -> None:
+    good = LabelVerdict(2, 2, 2, 2, 2, 1e-6)
+    assert good.holds
+    for change in ({"ids_identical": 1}, {"labels_identical": 1}, {"largest_difference": float("inf")}):
+        assert not replace(good, **change).holds
+    assert good.lines_of_text()[2] == "labels: 2 of 2 identical"
+
+
+# ---- The command
+
+
+def export(folder: Path, model: ModelFile, form: str = "onnx") -> Any:
+    write_model(folder / "model.safetensors", model)
+    return run(["export", form, "--checkpoint", "model.safetensors", "--output", "out"], folder)
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (classifier(), "a HI b"),
+        (toy_classifier.random_model(replace(PAIR_SIZES, pooling="segments"), max_length=20), "a b\tH c"),
+        (toy_tagger.random_model("mean"), "a bcd H"),
+    ],
+    ids=["classifier", "pairs", "tagger"],
+)
+def test_the_code_of_the_card_labels_as_tfm_does(
+    model: ModelFile, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = export(tmp_path, model)
+    assert ran.code == 0, ran.err.decode()
+    assert b"lines identical\nlogits of " in ran.out
+    card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
+    assert "TEXT stands for what is labelled" in card
+    (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    first, _, second = text.partition("\t")
+    program = code.replace("FOLDER", str(tmp_path / "out")).replace("TEXT", first).replace("second text", second)
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(program, {})
+    own = run([model.task.command, "--checkpoint", "model.safetensors", "device=cpu"], tmp_path, stdin=text.encode())
+    found = printed.getvalue().strip()
+    assert (" ".join(re.findall(r"'(.*?)'", found)) or found) == own.out.decode().strip()
+    config = json.loads((tmp_path / "out/config.json").read_bytes())
+    assert config["labels"] == list(model.tokenizers.labels)
+    facts = run(["inspect", "out"], tmp_path)
+    assert b"exported for" in facts.out
+
+
+def test_a_format_without_such_models_names_those_that_have_them(tmp_path: Path) -> None:
+    for form in ("ctranslate2", "marian", "firefox", "argos"):
+        ran = export(tmp_path, classifier(), form)
+        assert ran.code == 4, ran.err
+        assert b"this is a classifier, and " in ran.err
+        assert b"gets none from tfm. Use `tfm export onnx`" in ran.err
+        assert not (tmp_path / "out").exists()
+
+
+def test_the_card_has_no_code_of_another_kind() -> None:
+    for config, says in (({"name": "classifier"}, "The class,"), ({"name": "tagger"}, "The tags")):
+        usage = ONNX().usage({"config": config}, is_packed=True)
+        assert usage.startswith(says)
+        assert "source.tokenizer" in usage
+        compile(usage.partition("```python\n")[2].removesuffix("```"), "card", "exec")
