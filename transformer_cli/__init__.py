@@ -7,7 +7,7 @@ from typing import Any
 
 from transformer_cli.version import __version__ as __version__
 
-API = ("load", "score", "bleu", "train")
+API = ("load", "load_classifier", "load_tagger", "score", "bleu", "train")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The Python API: load a model and translate, score given translations, compute BLEU, train.
+"""The Python API: load a model and translate, classify or tag, score given translations, compute BLEU, train.
 
 import transformer_cli as tfm
 translator = tfm.load("runs/latest", engine="ctranslate2", beam_size=5)
@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformer_cli.config.checks import AUTO, check_number_or_auto
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import Device
@@ -22,7 +23,9 @@ from transformer_cli.decoding.shared_translator import SharedTranslator
 from transformer_cli.inference.precision import in_precision
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
-from transformer_cli.models.locate import locate_models
+from transformer_cli.models.file import read_model, require_command
+from transformer_cli.models.labelling import SentenceTagger, TextClassifier
+from transformer_cli.models.locate import locate_model, locate_models
 
 if TYPE_CHECKING:
     from transformer_cli.config.train import TrainConfig
@@ -63,6 +66,38 @@ def load(
     # Many batches at once: an engine with processes of its own keeps them all busy.
     shared = SharedEngine(translator.engine, n_cached=0, batches_at_once=BATCHES_AT_ONCE if parallel else 1)
     return SharedTranslator(shared, translator.config, seed=seed, options=options)
+
+
+def load_classifier(
+    path: str | Path | None = None, *, device: str = "auto", runs: str = "runs", batch_tokens: int | str = AUTO
+) -> TextClassifier:
+    """Open a run directory, a checkpoint or a model file of a classifier; its `classify` takes a list of texts.
+
+    `batch_tokens` is that of `tfm classify`. Raises TfmError.
+    """
+    found: TextClassifier = _labeller(path, "classify", device=device, runs=runs, batch_tokens=batch_tokens)
+    return found
+
+
+def load_tagger(
+    path: str | Path | None = None, *, device: str = "auto", runs: str = "runs", batch_tokens: int | str = AUTO
+) -> SentenceTagger:
+    """Open a run directory, a checkpoint or a model file of a tagger; its `tag` takes a list of sentences.
+
+    `batch_tokens` is that of `tfm tag`. Raises TfmError.
+    """
+    found: SentenceTagger = _labeller(path, "tag", device=device, runs=runs, batch_tokens=batch_tokens)
+    return found
+
+
+def _labeller(path: str | Path | None, command: str, *, device: str, runs: str, batch_tokens: int | str) -> Any:
+    """What labels as `command` does. Raises CheckpointError for a model of another command."""
+    check_number_or_auto("batch_tokens", batch_tokens, 1)
+    place = choose_device(Device(device))
+    found = locate_model(None if path is None else str(path), runs)
+    model = read_model(found)
+    require_command(model, found, command)
+    return model.task.labeller(model, place, batch_tokens)
 
 
 def score(

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.addons.classification import toy_classifier
+from tests.addons.tagging import toy_tagger
 from tests.conftest import ROOT
 from tests.house.test_readme import printed_commands
 from tests.support.docs_code import BLOCKS, PAGES, Block, blocks_of, write_files_of
@@ -26,6 +28,7 @@ from tests.support.forked import run
 from tests.toy.run import model_file, packed
 from tests.toy.run import sentences as letters
 from tests.toy.translator import sentences
+from transformer_cli.models.file import write_model
 
 # First lines of the blocks that no test runs, each with its reason.
 NOT_RUN = {"import argostranslate.package, argostranslate.translate": "installs a package for all programs of the user"}
@@ -99,8 +102,10 @@ def test_a_script_without_a_language_can_be_read() -> None:
 
 
 def files_for_python(folder: Path) -> None:
-    """A model over letters, and text to train on."""
+    """A model over letters, a classifier and a tagger, and text to train on."""
     (folder / "model.safetensors").write_bytes(packed(model_file()))
+    write_model(folder / "classifier.safetensors", toy_classifier.random_model())
+    write_model(folder / "tagger.safetensors", toy_tagger.random_model())
     for name in ("text.en", "text.fr"):
         (folder / name).write_text("".join(f"{line}\n" for line in sentences(200, seed=1)), encoding="utf-8")
 
@@ -125,7 +130,7 @@ def exports(folder: Path) -> None:
 
 # What the Python of a page finds in its folder, and what it prints; a page that needs nothing is not named.
 NEEDS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
-    "python.md": (files_for_python, ["BLEU 100", "nowhere: "]),
+    "python.md": (files_for_python, ["BLEU 100", "nowhere: ", "'middle': 0."]),
     "tutorials.md": (lambda folder: None, ["[112.0, 96.0]", "[0.88, 0.12]"]),
     "parsing.md": (lambda folder: None, ["(VP (XX slept)) (. .)) False", "(S (NP XX XX )NP (VP XX )VP . )S"]),
     "embedding.md": (vectors, ["</s>", "array("]),

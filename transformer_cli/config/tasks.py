@@ -102,6 +102,10 @@ class Task:
         """Print the scores of files of outputs, for `tfm evaluate --hypotheses`."""
         raise self._lacks("evaluate_files")
 
+    def labeller(self, model: Any, device: Any, batch_tokens: Any) -> Any:
+        """What labels with a model, for Python: a `TextClassifier` or `SentenceTagger` of models.labelling."""
+        raise self._lacks("labeller")
+
     def next_commands(self, config: Any, which: str) -> Iterator[str]:
         """The commands for what people do next with a model; `which` names it, where that is needed."""
         yield f"tfm {self.command}{which}"

@@ -69,6 +69,7 @@ __all__ = [
     "read_share",
     "refuse_plugin",
     "require",
+    "require_command",
     "serialise",
     "sha256",
     "texts",
@@ -161,6 +162,14 @@ def require(model: ModelFile, path: Path, *kinds: str) -> None:
     if model.kind not in kinds:
         task = model.task
         raise CheckpointError(f"{path}: this is {task.what}; use `tfm {task.command}`, or choose another --checkpoint")
+
+
+def require_command(model: ModelFile, path: Path, command: str) -> None:
+    """Raise CheckpointError unless the model is for this command."""
+    if (task := model.task).command != command:
+        raise CheckpointError(
+            f"{path}: this is {task.what}, which `tfm {task.command}` is for. Choose a model of `tfm {command}`"
+        )
 
 
 def refuse_plugin(model: ModelFile, path: Path, *, program: str) -> None:

@@ -41,6 +41,11 @@ class Classification(Task):
         named = getattr(config, split)
         return without_blank(text, labels, where=named if isinstance(named, str) else f"data.{split}")
 
+    def labeller(self, model: Any, device: Any, batch_tokens: Any) -> Any:
+        from transformer_cli.addons.classification.labeller import TextLabeller
+
+        return TextLabeller(model, device, batch_tokens)
+
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.addons.classification.validator import ClassValidator
 

@@ -65,13 +65,16 @@ class EncoderFilter(LineFilter):
         super().end()
 
     def report(self) -> None:
-        if self.reader.cut:
-            longest = self.reader.max_length
-            LOGGER.warning(
-                "%s: longer than the model's %d tokens; the rest is not read", named(self.reader.cut), longest
-            )
-        self.reader.unknown.warn()
+        warn_of_texts(self.reader)
         super().report()
+
+
+def warn_of_texts(reader: LineEncoder) -> None:
+    """One warning of the lines that were cut, and one of characters that the vocabulary does not have."""
+    if reader.cut:
+        longest = reader.max_length
+        LOGGER.warning("%s: longer than the model's %d tokens; the rest is not read", named(reader.cut), longest)
+    reader.unknown.warn()
 
 
 class TokenFilter(EncoderFilter):

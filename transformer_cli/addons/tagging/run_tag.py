@@ -16,7 +16,6 @@ from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.addons.tagging.words import words_of_line
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.lines import shown
-from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
@@ -67,7 +66,7 @@ def dialect_for(config: TagConfig, model: ModelFile) -> Dialect:
     return Dialect.of(config.columns or trained_columns(model.data, is_conllu_wanted=is_conllu), is_conllu=is_conllu)
 
 
-def _report(tagger: WordTagger) -> None:
+def report_on(tagger: WordTagger) -> None:
     """Log what the tags do not show."""
     if tagger.n_split:
         LOGGER.info(
@@ -102,19 +101,29 @@ class SentenceFilter(LineFilter):
         tags = self.tagger.predicted(logits_TC)
         if self.config.output_format is OutputFormat.text:
             return " ".join(tags) + "\n"
-        p_T = logits_TC.double().softmax(dim=-1).amax(dim=-1).tolist() if words else []
-        record = {"line": line.number, "words": words, "tags": tags, "probabilities": [round(p, 6) for p in p_T]}
+        record = {
+            "line": line.number,
+            "words": words,
+            "tags": tags,
+            "probabilities": word_probabilities(logits_TC),
+        }
         return json.dumps(record, ensure_ascii=False) + "\n"
 
     def process_typed(self, line: bytes) -> None:
         super().process_typed(line)
         self.report()
-        self.n_invalid, self.tagger.n_split, self.tagger.n_truncated = 0, 0, 0
-        self.tagger.unknown = UnknownCounter()
+        self.n_invalid = 0
+        self.tagger.begin()
 
     def report(self) -> None:
-        _report(self.tagger)
+        report_on(self.tagger)
         super().report()
+
+
+def word_probabilities(logits_TC: Tensor) -> list[float]:
+    """The probability of each word's label, rounded to six digits."""
+    p_T: list[float] = logits_TC.double().softmax(dim=-1).amax(dim=-1).tolist() if len(logits_TC) else []
+    return [round(p, 6) for p in p_T]
 
 
 # ---- CoNLL columns
@@ -215,7 +224,7 @@ class RowFilter(Filter):
     def report(self) -> None:
         for reason, numbers in self.untagged.items():
             LOGGER.warning("%s: %s; kept as %s", named(numbers), reason, "it is" if len(numbers) == 1 else "they are")
-        _report(self.tagger)
+        report_on(self.tagger)
         warn_invalid(self.n_invalid, self.n_lines)
 
 

@@ -50,6 +50,11 @@ class Tagging(Task):
 
         return encoded_words(text, tokenizers, labels, config, report, **how)
 
+    def labeller(self, model: Any, device: Any, batch_tokens: Any) -> Any:
+        from transformer_cli.addons.tagging.labeller import WordLabeller
+
+        return WordLabeller(model, device, batch_tokens)
+
     def validator(self, config: TrainConfig, prepared: Any, device: Any) -> Any:
         from transformer_cli.addons.tagging.validator import TagValidator
 

@@ -80,6 +80,10 @@ class WordTagger:
         self.tokenizer, self.labels = model.tokenizers.source, model.tokenizers.labels
         self.max_length = longest_of(model)
         self.encoder = WordEncoder(self.tokenizer)
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from 0."""
         self.n_split, self.n_truncated = 0, 0
         self.unknown = UnknownCounter()
 
