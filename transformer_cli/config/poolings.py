@@ -45,5 +45,5 @@ def with_pooling_options(config: Any) -> Any:
 
 
 def fixed_poolings() -> list[str]:
-    """Those that `tfm embed` has."""
+    """The poolings that `tfm embed` has."""
     return [name for name in POOLINGS.names() if POOLINGS[name].is_fixed]

@@ -122,7 +122,7 @@ def test_the_loss_of_an_update_does_not_depend_on_its_parts(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("setting", [slow("train.rdrop=1"), "train.simcut=1"])
 def test_of_two_passes_the_penalty_is_the_mean(tmp_path: Path, setting: str) -> None:
-    """Without dropout or cut tokens both passes are equal, and the loss is that of one."""
+    """The loss is that of one pass where, without dropout or cut tokens, both are equal."""
     noise = ["model.dropout=0.5"]  # which the check asks for; it is not drawn in evaluation mode
     given, losses = sentences([2, 3, 5, 6]), []
     for overrides in ([], [*noise, setting, *(["train.token_cutoff=0"] if "simcut" in setting else [])]):

@@ -1,4 +1,4 @@
-"""Classifiers and taggers as one ONNX graph: the logits of the model in onnxruntime, and the code of the card."""
+"""Classifiers and taggers in ONNX and as EuroBERT: the logits of the model in these programs, and the code of cards."""
 
 import io
 import json
@@ -15,14 +15,17 @@ import torch
 from tests.addons.classification import toy_classifier
 from tests.addons.classification.toy_pairs import PAIR_SIZES, pair_table
 from tests.addons.tagging import toy_tagger
-from tests.conftest import slow_but
+from tests.conftest import slow, slow_but
 from tests.support.contract import run
+from tests.toy.models import random_file
+from transformer_cli.addons.interop import eurobert, onnx_labels
 from transformer_cli.addons.interop import onnx as to_onnx
-from transformer_cli.addons.interop import onnx_labels
+from transformer_cli.addons.interop.exporters.huggingface import HuggingFaceExporter
 from transformer_cli.addons.interop.exporters.onnx import ONNX
 from transformer_cli.addons.interop.verify_labels import LabelVerdict, verify_labels
 from transformer_cli.addons.tagging.words import join_words
 from transformer_cli.config.model import Activation, Norm, NormKind, Positions
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile, write_model
 
 pytest.importorskip("onnxruntime")
@@ -102,6 +105,64 @@ def test_other_ids_another_class_and_no_number_are_no_agreement() -> None:
     assert good.lines_of_text()[2] == "labels: 2 of 2 identical"
 
 
+# ---- transformers
+
+
+@pytest.mark.parametrize("changes", [{"pooling": "mean"}, slow({"pooling": "first"}), {"bias": True, "d_embedding": 8}])
+def test_transformers_classifies_as_the_model(changes: dict[str, Any], tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    model = classifier(**{**MODERN, **changes})
+    eurobert.write(model, tmp_path)
+    verdict = verify_labels(model, eurobert.LoadedEuroBert(tmp_path), LINES)
+    assert verdict.holds, verdict
+    assert verdict.largest_difference < 1e-5
+    assert verdict.labels_identical == 20
+
+
+@pytest.mark.parametrize("pooling", [slow("first"), "mean"])
+def test_transformers_tags_as_the_model(pooling: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    model = modern(toy_tagger.random_model(pooling))
+    eurobert.write(model, tmp_path)
+    verdict = verify_labels(model, eurobert.LoadedEuroBert(tmp_path), SENTENCES)
+    assert verdict.holds, verdict
+    assert verdict.largest_difference < 1e-5
+
+
+def modern(model: ModelFile, **more: Any) -> ModelFile:
+    """Another model of these options, with fresh weights."""
+    config = replace(model.config, **{**MODERN, "bias": True, **more})
+    return random_file(config, model.tokenizers, model.source_lang + "-" + model.target_lang, seed=3, data=model.data)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"norm": Norm.post}, "model.norm=post: EuroBERT, the one encoder of transformers that can be ours, has pre"),
+        ({"activation": Activation.gelu}, "model.activation=gelu"),
+        ({"norm_kind": NormKind.layer}, "model.norm_kind=layer"),
+        ({"positions": Positions.sinusoidal}, "model.positions=sinusoidal"),
+        ({"attention_window": 4}, "model.attention_window=4"),
+        ({"convolution": 3}, "model.convolution=3"),
+        ({"n_segments": 2}, "model.n_segments=2"),
+        ({"pooling": "max"}, "model.pooling=max: EuroBERT, the one encoder of transformers that can be ours, pools by"),
+        ({"d_v": 2}, "model.d_v=2"),
+    ],
+)
+def test_an_option_that_transformers_lacks_is_refused_with_what_has_it(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        HuggingFaceExporter().max_positions(replace(SIZES, **{**MODERN, **changes}))
+    assert str(refused.value).startswith(says)
+    assert str(refused.value).endswith(". Use `tfm export onnx`")
+
+
+def test_the_head_needs_two_columns_for_each_class(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    model = classifier(**MODERN, d_model=4, n_heads=2)
+    with pytest.raises(ConfigError, match=r"model\.d_model=4: EuroBERT's head needs two columns for each of 3 classes"):
+        eurobert.write(model, tmp_path)
+
+
 # ---- The command
 
 
@@ -110,23 +171,31 @@ def export(folder: Path, model: ModelFile, form: str = "onnx") -> Any:
     return run(["export", form, "--checkpoint", "model.safetensors", "--output", "out"], folder)
 
 
-@pytest.mark.parametrize(
-    ("model", "text"),
-    [
-        (classifier(), "a HI b"),
-        (toy_classifier.random_model(replace(PAIR_SIZES, pooling="segments"), max_length=20), "a b\tH c"),
-        (toy_tagger.random_model("mean"), "a bcd H"),
-    ],
-    ids=["classifier", "pairs", "tagger"],
-)
-def test_the_code_of_the_card_labels_as_tfm_does(
-    model: ModelFile, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ran = export(tmp_path, model)
+ON_CARDS: dict[str, tuple[str, ModelFile, str]] = {
+    "onnx, classifier": ("onnx", classifier(), "a HI b"),
+    "onnx, pairs": (
+        "onnx",
+        toy_classifier.random_model(replace(PAIR_SIZES, pooling="segments"), max_length=20),
+        "a b\tH c",
+    ),
+    "onnx, tagger": ("onnx", toy_tagger.random_model("mean"), "a bcd H"),
+    "transformers, classifier": ("huggingface", classifier(**MODERN), "a HI b"),
+    "transformers, tagger": ("huggingface", modern(toy_tagger.random_model("mean")), "a bcd H"),
+}
+
+
+@pytest.mark.parametrize("name", slow_but(ON_CARDS, "onnx, pairs", "onnx, tagger", "transformers, classifier"))
+def test_the_code_of_the_card_labels_as_tfm_does(name: str, tmp_path: Path) -> None:
+    form, model, text = ON_CARDS[name]
+    if form == "huggingface":
+        pytest.importorskip("transformers")
+    ran = export(tmp_path, model, form)
     assert ran.code == 0, ran.err.decode()
     assert b"lines identical\nlogits of " in ran.out
     card = (tmp_path / "out/README.md").read_text(encoding="utf-8")
     assert "TEXT stands for what is labelled" in card
+    kind = "token" if model.task.has_words else "text"
+    assert card.startswith("---\n") == (form == "huggingface") == (f"pipeline_tag: {kind}-classification" in card)
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
     first, _, second = text.partition("\t")
     program = code.replace("FOLDER", str(tmp_path / "out")).replace("TEXT", first).replace("second text", second)
@@ -136,8 +205,8 @@ def test_the_code_of_the_card_labels_as_tfm_does(
     own = run([model.task.command, "--checkpoint", "model.safetensors", "device=cpu"], tmp_path, stdin=text.encode())
     found = printed.getvalue().strip()
     assert (" ".join(re.findall(r"'(.*?)'", found)) or found) == own.out.decode().strip()
-    config = json.loads((tmp_path / "out/config.json").read_bytes())
-    assert config["labels"] == list(model.tokenizers.labels)
+    settings = json.loads((tmp_path / "out" / ("config.json" if form == "onnx" else "labels.json")).read_bytes())
+    assert settings["labels"] == list(model.tokenizers.labels)
     facts = run(["inspect", "out"], tmp_path)
     assert b"exported for" in facts.out
 
@@ -147,13 +216,14 @@ def test_a_format_without_such_models_names_those_that_have_them(tmp_path: Path)
         ran = export(tmp_path, classifier(), form)
         assert ran.code == 4, ran.err
         assert b"this is a classifier, and " in ran.err
-        assert b"gets none from tfm. Use `tfm export onnx`" in ran.err
+        assert b"gets none from tfm. Use `tfm export huggingface` or `tfm export onnx`" in ran.err
         assert not (tmp_path / "out").exists()
 
 
 def test_the_card_has_no_code_of_another_kind() -> None:
-    for config, says in (({"name": "classifier"}, "The class,"), ({"name": "tagger"}, "The tags")):
+    for config, says in (({"name": "classifier"}, "The class"), ({"name": "tagger"}, "The tags")):
         usage = ONNX().usage({"config": config}, is_packed=True)
         assert usage.startswith(says)
+        assert HuggingFaceExporter().usage({"config": config}, is_packed=True).startswith(says)
         assert "source.tokenizer" in usage
         compile(usage.partition("```python\n")[2].removesuffix("```"), "card", "exec")

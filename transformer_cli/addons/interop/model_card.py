@@ -171,12 +171,13 @@ def front_matter(facts: Mapping[str, Any], *, library: str = "transformers") -> 
     """What the Hugging Face Hub reads. JSON texts are YAML texts, whatever is in them."""
     sides = (language for side in ("source", "target") for language in languages_of(facts[f"{side}_lang"]))
     codes = list(dict.fromkeys(map(base_code, sides)))
+    pipeline = _pipeline(facts)
     lines = [
         "---",
         f"library_name: {json.dumps(library)}",
-        "pipeline_tag: translation",
+        f"pipeline_tag: {pipeline}",
         "tags:",
-        "- translation",
+        f"- {pipeline}",
         "- tfm",
     ]
     known = [it for it in codes if re.fullmatch("[a-z]{2,3}", it)]
@@ -195,6 +196,12 @@ def front_matter(facts: Mapping[str, Any], *, library: str = "transformers") -> 
     return "\n".join([*lines, "---", "", ""])
 
 
+def _pipeline(facts: Mapping[str, Any]) -> str:
+    """The hub's name for what the model does."""
+    kinds = {"classifier": "text-classification", "tagger": "token-classification"}
+    return kinds.get(facts["config"]["name"], "translation")
+
+
 def hub_results(facts: Mapping[str, Any]) -> list[str]:
     found: list[str] = []
     corpus = str(facts["data"].get("name", UNKNOWN))
@@ -206,7 +213,7 @@ def hub_results(facts: Mapping[str, Any]) -> list[str]:
         is_dev = text.partition(",")[0] == "dev"
         dataset = corpus if is_dev else text.rsplit(", ", 1)[0]
         found += [
-            *("  - task:", "      type: translation", "    dataset:"),
+            *("  - task:", f"      type: {_pipeline(facts)}", "    dataset:"),
             *(f"      name: {json.dumps(dataset)}", f"      type: {json.dumps(dataset)}"),
             *(f"      split: {json.dumps('dev' if is_dev else 'test')}", "    metrics:"),
             *(f"    - type: {json.dumps(name.lower().rstrip('2'))}", f"      value: {value}"),

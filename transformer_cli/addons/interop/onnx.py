@@ -26,11 +26,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from transformer_cli.addons.interop.label_files import write_vocabulary
 from transformer_cli.addons.interop.text import SIDES, folder_tokenizers, write_tokenizers
 from transformer_cli.addons.interop.verify import Ids, of_targets, padded_ids, searched
 from transformer_cli.addons.interop.weights import built, check_layers
 from transformer_cli.config.model import Activation, ModelConfig, Positions
-from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
@@ -68,13 +68,6 @@ def write(model: ModelFile, directory: Path) -> None:
     write_tokenizers(model.tokenizers, directory, finds_tags=True)
     for side, tokenizer in zip(SIDES, (model.tokenizers.source, model.tokenizers.target), strict=True):
         write_vocabulary(tokenizer, side, directory)
-
-
-def write_vocabulary(tokenizer: Tokenizer, side: str, directory: Path) -> None:
-    """The pieces in the order of their ids, if these are not those of its SentencePiece model."""
-    if tokenizer.packed is not None:
-        pieces = json.dumps(tokenizer.pieces(range(len(tokenizer))), indent=0, ensure_ascii=False)
-        (directory / f"{side}_vocabulary.json").write_text(f"{pieces}\n", encoding="utf-8")
 
 
 def settings(model: ModelFile) -> dict[str, Any]:

@@ -10,9 +10,7 @@ B and S are free. Those of a word are the logits of its first token, or the mean
 Shapes: B batch, S source, D width, R hops, P width of what is pooled, C classes.
 """
 
-import json
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from torch import Tensor
 
 from transformer_cli.addons.classification.classifier import Classifier, Convolution
 from transformer_cli.addons.classification.self_attentive import SelfAttentivePooling
-from transformer_cli.addons.embedding.encode import longest_of
+from transformer_cli.addons.interop.label_files import LabelFolder, write_label_files
 from transformer_cli.addons.interop.onnx import (
     CONFIG,
     MASKED,
@@ -33,11 +31,7 @@ from transformer_cli.addons.interop.onnx import (
     encoder_writer,
     max_positions,
     source_mask,
-    write_vocabulary,
 )
-from transformer_cli.addons.interop.text import folder_tokenizers, write_tokenizers
-from transformer_cli.addons.interop.verify import padded_ids
-from transformer_cli.addons.interop.verify_labels import LabelIds
 from transformer_cli.addons.tagging.tagger import Tagger
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.errors import ConfigError
@@ -46,7 +40,6 @@ from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Model
 
 GRAPH = "model.onnx"
-SOURCE_SIDE = ("source",)
 _NEEDS = "tfm export onnx"
 
 
@@ -61,31 +54,7 @@ def write(model: ModelFile, directory: Path) -> None:
         proto = label_graph(onnx, WeightsFile(onnx, file), built, model.config)
     (directory / GRAPH).write_bytes(proto.SerializeToString(deterministic=True))
     onnx.checker.check_model(str(directory / GRAPH))
-    (directory / CONFIG).write_text(
-        json.dumps(label_settings(model), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    write_tokenizers(model.tokenizers, directory, sides=SOURCE_SIDE)
-    write_vocabulary(model.tokenizers.source, "source", directory)
-
-
-def label_settings(model: ModelFile) -> dict[str, Any]:
-    """What who asks the graph has to know."""
-    tokenizer, of_words = model.tokenizers.source, model.task.has_words
-    found = {
-        "task": "token classification" if of_words else "text classification",
-        "labels": list(model.tokenizers.labels),
-        "language": model.source_lang,
-        "begin_ids": [] if of_words else [tokenizer.bos_id],
-        "end_ids": tokenizer.end_ids,
-        "pad_id": tokenizer.pad_id,
-        "unk_id": tokenizer.unk_id,
-        "max_length": min(longest_of(model), max_positions(model.config)),
-    }
-    if of_words:
-        return found | {"word_pooling": model.config.pooling}
-    if model.config.n_segments == 2:
-        return found | {"separator_ids": [tokenizer.eos_id], "end_ids": [tokenizer.eos_id]}
-    return found
+    write_label_files(model, directory, CONFIG, max_positions=max_positions(model.config))
 
 
 def label_graph(onnx: Any, weights: WeightsFile, model: Model, config: ModelConfig) -> Any:
@@ -186,36 +155,16 @@ def _self_attentive(graph: Graph, x_BSD: str, is_real_BS1: str, layer: SelfAtten
 # ---- The folder, as a user loads it
 
 
-class LabelGraph:
+class LabelGraph(LabelFolder):
     """A folder as a user of onnxruntime loads it, with one thread: a LabelProgram of `verify_labels`."""
 
     def __init__(self, directory: Path) -> None:
+        super().__init__(directory, CONFIG)
         library = imported("onnxruntime", needs=_NEEDS)
         options = library.SessionOptions()
         options.intra_op_num_threads = 1
         self.session = library.InferenceSession(str(directory / GRAPH), options, providers=["CPUExecutionProvider"])
-        self.config = json.loads((directory / CONFIG).read_bytes())
-        (self.tokenizer,) = folder_tokenizers(directory, SOURCE_SIDE)
 
-    def encode(self, texts: Sequence[Sequence[str]]) -> list[LabelIds]:
-        return [self._ids([self.tokenizer.ids(text) for text in one]) for one in texts]
-
-    def _ids(self, parts: list[list[int]]) -> LabelIds:
-        """As the code in the card puts them together."""
-        config = self.config
-        if config["task"] == "token classification":
-            words = [ids or [config["unk_id"]] for ids in parts]
-            return LabelIds([*chain.from_iterable(words), *config["end_ids"]], [len(ids) for ids in words])
-        first, *second = parts
-        separated = [i for ids in second for i in (*config["separator_ids"], *ids)]
-        return LabelIds([*config["begin_ids"], *first, *separated, *config["end_ids"]])
-
-    def logits(self, sentences: Sequence[LabelIds]) -> list[Tensor]:
-        ids_BS = padded_ids([one.ids for one in sentences], self.config["pad_id"])
-        lengths_B = torch.tensor([len(one.ids) for one in sentences])
-        mask_BS = (torch.arange(ids_BS.size(1)) < lengths_B[:, None]).long()
+    def ask(self, ids_BS: Tensor, mask_BS: Tensor) -> Tensor:
         (found,) = self.session.run(None, {"input_ids": ids_BS.numpy(), "attention_mask": mask_BS.numpy()})
-        return [
-            one.pooled(logits, self.config.get("word_pooling", ""))
-            for one, logits in zip(sentences, torch.from_numpy(found), strict=True)
-        ]
+        return torch.from_numpy(found)

@@ -16,6 +16,25 @@ from transformer_cli.data.tokenizer import Tokenizer  # the vocabulary has ids o
 source, target = (Tokenizer(Path(f"FOLDER/{side}.tokenizer").read_bytes()) for side in ("source", "target"))
 """
 
+# Of a classifier or tagger, which has one.
+LABEL_TOKENIZER = """import sentencepiece
+
+source = sentencepiece.SentencePieceProcessor(model_file="FOLDER/source.spm")
+encode = source.encode
+"""
+PACKED_LABEL_TOKENIZER = """from pathlib import Path
+
+from transformer_cli.data.tokenizer import Tokenizer  # the vocabulary has ids of its own
+
+source = Tokenizer(Path("FOLDER/source.tokenizer").read_bytes())
+
+
+def encode(text):
+    return source.encode([text])[0]
+
+
+"""
+
 
 def export_languages(facts: Mapping[str, Any]) -> list[str]:
     """The tokens of a source language and of a target language, which the model needs; an empty list of others."""

@@ -1,15 +1,16 @@
-"""A folder of Hugging Face transformers: a Marian, Pegasus or M2M-100 model."""
+"""A folder of Hugging Face transformers: a Marian, Pegasus or M2M-100 model; EuroBERT of a classifier or tagger."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
-from transformer_cli.addons.interop.usage import export_languages
+from transformer_cli.addons.interop.usage import LABEL_TOKENIZER, PACKED_LABEL_TOKENIZER, export_languages
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
     from transformer_cli.addons.interop.verify import Program
+    from transformer_cli.addons.interop.verify_labels import LabelProgram
     from transformer_cli.config.model import ModelConfig
     from transformer_cli.models.file import ModelFile
 
@@ -17,18 +18,25 @@ if TYPE_CHECKING:
 @EXPORTERS.register("huggingface")
 class HuggingFaceExporter(Exporter):
     program = "Hugging Face transformers"
+    kinds = ("transformer", "classifier", "tagger")
     packages = ("transformers",)
     has_hub_header = True
     length = "The length_penalty of `generate` is another formula, length^length_penalty, and is 1 in this folder"
 
     def max_positions(self, config: "ModelConfig") -> int | None:
-        from transformer_cli.addons.interop import huggingface
+        from transformer_cli.addons.interop import eurobert, huggingface
 
+        if config.name != "transformer":
+            eurobert.check_eurobert(config)
+            return eurobert.MAX_POSITIONS
         return huggingface.max_positions(config)
 
-    def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program":
-        from transformer_cli.addons.interop import huggingface, m2m100_writer
+    def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program | LabelProgram":
+        from transformer_cli.addons.interop import eurobert, huggingface, m2m100_writer
 
+        if model.task.has_labels:
+            eurobert.write(model, folder)
+            return eurobert.LoadedEuroBert(folder)
         if m2m100_writer.is_of_languages(model):
             arranged = m2m100_writer.arranged(model)
             m2m100_writer.write_m2m100(arranged, folder)
@@ -37,6 +45,8 @@ class HuggingFaceExporter(Exporter):
         return huggingface.Loaded(folder)
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
+        if facts["config"]["name"] != "transformer":
+            return _usage_of_labels(facts["config"], is_packed)
         if languages := export_languages(facts):
             source, target = languages
             if "vocab.json" in facts["files"]:  # of M2M100Tokenizer, which has codes for languages
@@ -53,3 +63,33 @@ model, tokenizer = (kind.from_pretrained("FOLDER") for kind in (AutoModelForSeq2
 {call}
 print(tokenizer.batch_decode(ids, skip_special_tokens=True))
 ```"""
+
+
+_CLASS = """ids = [*settings["begin_ids"], *encode("TEXT"), *settings["end_ids"]]
+logits = model(input_ids=torch.tensor([ids])).logits
+print(settings["labels"][logits[0].argmax()])
+"""
+_TAGS = """words = [encode(word) or [settings["unk_id"]] for word in "TEXT".split()]  # each word by itself
+ids = [*sum(words, []), *settings["end_ids"]]
+logits = model(input_ids=torch.tensor([ids])).logits[0]
+of_words = torch.split(logits[: -len(settings["end_ids"])], [len(word) for word in words])
+of_words = [rows[0] if settings["word_pooling"] == "first" else rows.mean(0) for rows in of_words]
+print([settings["labels"][row.argmax()] for row in of_words])
+"""
+
+
+def _usage_of_labels(config: Mapping[str, Any], is_packed: bool) -> str:
+    of_words = config["name"] == "tagger"
+    what = "The tags of the words of a sentence" if of_words else "The class"
+    kind = f"AutoModelFor{'Token' if of_words else 'Sequence'}Classification"
+    return f"""{what}. The tokenizer is SentencePiece's, as no tokenizer of transformers puts these ids around a text:
+
+```python
+import json, torch
+from transformers import {kind}
+{PACKED_LABEL_TOKENIZER if is_packed else LABEL_TOKENIZER}
+with open("FOLDER/labels.json", encoding="utf-8") as file:
+    settings = json.load(file)
+model = {kind}.from_pretrained("FOLDER").eval()
+
+{_TAGS if of_words else _CLASS}```"""

@@ -5,7 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer_cli.addons.interop.registries import EXPORTERS, Exporter
-from transformer_cli.addons.interop.usage import PACKED_TOKENIZERS, PLAIN_TOKENIZERS
+from transformer_cli.addons.interop.usage import (
+    LABEL_TOKENIZER,
+    PACKED_LABEL_TOKENIZER,
+    PACKED_TOKENIZERS,
+    PLAIN_TOKENIZERS,
+)
 
 if TYPE_CHECKING:
     from transformer_cli.addons.interop.keys import ExportConfig
@@ -34,23 +39,6 @@ print(target.decode(found[:-1]))
 """
 
 
-_LABELS_TOKENIZER = """import sentencepiece
-
-source = sentencepiece.SentencePieceProcessor(model_file="FOLDER/source.spm")
-encode = source.encode
-"""
-_PACKED_LABELS_TOKENIZER = """from pathlib import Path
-
-from transformer_cli.data.tokenizer import Tokenizer  # the vocabulary has ids of its own
-
-source = Tokenizer(Path("FOLDER/source.tokenizer").read_bytes())
-
-
-def encode(text):
-    return source.encode([text])[0]
-
-
-"""
 _OPEN = """with open("FOLDER/config.json", encoding="utf-8") as file:
     config = json.load(file)
 model = onnxruntime.InferenceSession("FOLDER/model.onnx")
@@ -109,7 +97,7 @@ import json, numpy, onnxruntime
 
 
 def _usage_of_labels(config: Mapping[str, Any], is_packed: bool) -> str:
-    tokenizer = _PACKED_LABELS_TOKENIZER if is_packed else _LABELS_TOKENIZER
+    tokenizer = PACKED_LABEL_TOKENIZER if is_packed else LABEL_TOKENIZER
     if config["name"] == "tagger":
         what, code = "The tags of the words of a sentence", _TAGS
     else:
