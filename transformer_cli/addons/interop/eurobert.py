@@ -26,8 +26,8 @@ from transformer_cli.extras import imported
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Model
 
-MAX_POSITIONS = 2048  # that its config names; rotary positions have no limit
-SETTINGS = "labels.json"
+EUROBERT_POSITIONS = 2048  # that its config names; rotary positions have no limit
+LABELS_FILE = "labels.json"
 _NEEDS = "tfm export huggingface"
 _INSTEAD = "Use `tfm export onnx`"
 
@@ -71,7 +71,7 @@ def write(model: ModelFile, directory: Path) -> None:
     converted.load_state_dict(eurobert_weights(built, model.config))
     with quiet():
         converted.save_pretrained(directory)
-    write_label_files(model, directory, SETTINGS, max_positions=MAX_POSITIONS)
+    write_label_files(model, directory, LABELS_FILE, max_positions=EUROBERT_POSITIONS)
 
 
 def eurobert_options(model: ModelFile) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def eurobert_options(model: ModelFile) -> dict[str, Any]:
         "num_key_value_heads": config.n_heads,
         "head_dim": config.key_width,
         "hidden_act": "silu",
-        "max_position_embeddings": MAX_POSITIONS,
+        "max_position_embeddings": EUROBERT_POSITIONS,
         "rms_norm_eps": config.epsilon,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
         "attention_bias": config.bias,
@@ -146,7 +146,7 @@ class LoadedEuroBert(LabelFolder):
     """A folder as a user of transformers loads it: a LabelProgram of `verify_labels`."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory, SETTINGS)
+        super().__init__(directory, LABELS_FILE)
         library = imported("transformers", needs=_NEEDS)
         of_words = self.settings["task"] == "token classification"
         kind = library.AutoModelForTokenClassification if of_words else library.AutoModelForSequenceClassification

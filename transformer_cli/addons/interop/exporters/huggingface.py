@@ -28,7 +28,7 @@ class HuggingFaceExporter(Exporter):
 
         if config.name != "transformer":
             eurobert.check_eurobert(config)
-            return eurobert.MAX_POSITIONS
+            return eurobert.EUROBERT_POSITIONS
         return huggingface.max_positions(config)
 
     def write(self, model: "ModelFile", folder: Path, config: "ExportConfig") -> "Program | LabelProgram":
