@@ -43,6 +43,7 @@ def test_the_page_has_the_classes_and_the_weights_of_every_hop(tmp_path: Path, m
     shown = re.findall(r"<h2>(\w+) <span class=\"quiet\">[\d.]+ · line (\d)", page)
     labels = out.split("\n")
     assert shown == [(labels[0], "1"), (labels[2], "3"), (labels[3], "4")]
+    assert "self_attentive (hops 2, penalty 0.1, width 6)" in page  # one of them by default
     assert [row[0] for row in Page(page).cells] == ["mean", "hop 1", "hop 2"] * 3
 
     classifier, tokenizer = model.build_as(Classifier, CPU), model.tokenizers.source

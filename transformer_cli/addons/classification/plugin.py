@@ -56,11 +56,11 @@ POOLINGS.register("segments")(PoolingKind(_segments, of_pairs=True))
 
 @dataclass
 class SelfAttentive:
-    """The settings of model.pooling=self_attentive. The paper has 30 hops for whole reviews, width 350, penalty 1."""
+    """The settings of model.pooling=self_attentive; how the penalty was chosen is in benchmarks/classification.md."""
 
     hops: int = key(4, "Weighted sums of the states, r: each has its own weights of the tokens.", low=1, high=1000)
     width: int = key(350, "Width of the hidden layer that the weights are computed by, d_a.", low=1, high=1_000_000)
-    penalty: float = key(1.0, "Weight in the loss of the penalty on hops that have the same tokens.", low=0, high=1e6)
+    penalty: float = key(0.1, "Weight in the loss of the penalty on hops that have the same tokens.", low=0)
 
 
 @POOLINGS.register("self_attentive", options=SelfAttentive)

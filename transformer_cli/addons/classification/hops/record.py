@@ -13,6 +13,7 @@ from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.hops.page import ReadLine, render
 from transformer_cli.addons.embedding.encode import LineEncoder, ask_each
 from transformer_cli.addons.embedding.pooling import padded_sentences, source_layout
+from transformer_cli.config.poolings import with_pooling_options
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError
 from transformer_cli.logs import LOGGER
@@ -71,7 +72,7 @@ class HopRecord:
         if self.n_left_out:
             notes = [f"The first {MOST_SHOWN} lines are shown; {self.n_left_out:,} more were classified"]
             LOGGER.warning("--html %s: %s", shown(output), notes[0])
-        options = self.model.config.pooling_options
+        options = with_pooling_options(self.model.config).pooling_options
         settings = ", ".join(f"{name} {value}" for name, value in sorted(options.items()))
         pooling = f"{self.model.config.pooling}{f' ({settings})' * bool(settings)}"
         facts = {"Model": shown(self.path), "Pooling": pooling, "Classes": ", ".join(self.model.tokenizers.labels)}
