@@ -683,8 +683,8 @@ class DataConfig:
 
     @property
     def n_texts(self) -> int:
-        """Texts in a line: two in pairs that are classified, of which a source is first<TAB>second."""
-        return 2 if len(self.columns) == 3 else 1
+        """Texts in a source: two, first<TAB>second, in pairs that are classified, and of question and passage."""
+        return 2 if len(self.columns) == 3 or self.trained.has_spans else 1
 
     @property
     def is_swapped(self) -> bool:

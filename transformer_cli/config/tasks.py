@@ -28,6 +28,9 @@ class Task:
     has_source: ClassVar[bool] = True  # a text that the targets are made from
     has_labels: ClassVar[bool] = False  # targets are labels, and an encoder alone is trained
     has_words: ClassVar[bool] = False  # each word has a label: both sides of a pair are divided by tabs
+    # A source is question<TAB>passage, and its two targets are the first and the last token of the answer in it.
+    has_spans: ClassVar[bool] = False
+    corpora: ClassVar[tuple[str, ...]] = ()  # built-in ones; those that no task names are for translation
     reader: ClassVar[str] = "files"  # entry of the reader registry, for its files
     files: ClassVar[str] = "two text files, as in data.train=[corpus.en,corpus.de]"  # for messages
     page: ClassVar[str] = ""  # of docs/, which says where its corpora are from
@@ -80,7 +83,8 @@ class Task:
         return text
 
     def encode(self, text: Any, tokenizers: Any, labels: Sequence[str], config: Any, report: Any, **how: Any) -> Any:
-        """Chunks of the training text as ids, where words have labels, as `data.prepare` makes them of other text."""
+        """Chunks of the training text as ids, where words or spans are targets, as `data.prepare` makes them of other
+        text."""
         raise self._lacks("encode")
 
     def validator(self, config: Any, prepared: Any, device: Any) -> Any:

@@ -28,7 +28,8 @@ def texts_of(source: str) -> tuple[str, str]:
 def check_separates(config: DataConfig, tokenizer: Tokenizer) -> None:
     """Raise ConfigError if `config` holds pairs, and a tokenizer that is given has no EOS that could separate them."""
     if config.n_texts == 2 and (not tokenizer.end_ids or tokenizer.bos_id == tokenizer.eos_id):
+        key = f"data.columns={config.columns}" if config.columns else f"data.task={config.task}"
         raise ConfigError(
-            f"data.columns={config.columns}: two texts are separated by EOS, which the given vocabulary does not have,"
+            f"{key}: two texts are separated by EOS, which the given vocabulary does not have,"
             " or begins sentences with. Choose another model, or train a vocabulary"
         )

@@ -69,8 +69,8 @@ class Prepared:
     """A corpus ready for training. Dev and test stay text: they are translated and scored as they were written.
 
     In classification the sources begin with BOS, and each target is one number: the index of the class in the
-    tokenizers' labels. Where words have labels, they are the targets, and sources do not begin with BOS. For a language
-    model the sources are empty.
+    tokenizers' labels. Where words have labels, they are the targets, and sources do not begin with BOS. Where answers
+    are spans, the targets are the positions of two tokens. For a language model the sources are empty.
     """
 
     tokenizers: Tokenizers
@@ -194,7 +194,7 @@ def _build(
             LOGGER.info("encoding the text")
         kept: list[Array] = []
         task = config.trained
-        encode = task.encode if task.has_words else partial(_encoded, store=store)
+        encode = task.encode if task.has_words or task.has_spans else partial(_encoded, store=store)
         with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=task.has_words) as writer:
             for sources, targets, *word_ends in encode(
                 train, tokenizers, labels, config, report, progress=progress, kept=kept

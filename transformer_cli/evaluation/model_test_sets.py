@@ -194,7 +194,7 @@ def own_corpus(model: Scored, path: Path) -> DataConfig:
     run_dir, name = run_of(path), str(model.data.get("name"))
     if run_dir is not None:
         return read_config(run_dir).data
-    if name in choices_of("data") and name not in ("files", "labels", "pairs", "tags", "text"):
+    if name in choices_of("data") and name not in ("files", "labels", "pairs", "questions", "tags", "text"):
         data: DataConfig = load_config("evaluate", [f"data={name}"]).data
         return data
     raise ConfigError(f"{path}: was trained on `{name}`, which is not here. Add data=NAME, or --source and --reference")

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from transformer_cli.config.compose import from_plain, to_plain
+from transformer_cli.config.tasks import Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch, micro_batches
 from transformer_cli.data.cache import Alignment, Array, EncodedCorpus
@@ -74,10 +75,12 @@ class DivergenceDump:
         trainer.model.load_state_dict(self.model.weights)
         if self.scaler:
             trainer.scaler.load_state_dict(self.scaler)
-        return diagnose(trainer, self.pairs, self.model.tokenizers, step=self.step)
+        return diagnose(trainer, self.pairs, self.model.tokenizers, self.config.data.trained, step=self.step)
 
 
-def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, step: int) -> list[BatchFinding]:
+def diagnose(
+    trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, task: Task, *, step: int
+) -> list[BatchFinding]:
     """Each batch of the update of `step`, which consists of `pairs`, with the dropout that it had there."""
     max_tokens = trainer.settings.max_tokens_per_microbatch
     batches = micro_batches(pairs, np.arange(len(pairs)), tokenizers, max_tokens=max_tokens)
@@ -93,18 +96,20 @@ def diagnose(trainer: Trainer, pairs: EncodedCorpus, tokenizers: Tokenizers, *, 
             for name, parameter in trainer.model.named_parameters()
             if parameter.grad is not None
         }
-        findings.append(BatchFinding(_text(batch, tokenizers), loss / batch.n_target_tokens, norms))
+        findings.append(BatchFinding(_text(batch, tokenizers, task), loss / batch.n_target_tokens, norms))
     trainer.optimizer.zero_grad(set_to_none=True)
     return findings
 
 
-def _text(batch: Batch, tokenizers: Tokenizers) -> list[tuple[str, str]]:
-    def of_target(ids: list[int]) -> str:
+def _text(batch: Batch, tokenizers: Tokenizers, task: Task) -> list[tuple[str, str]]:
+    def of_target(source: list[int], ids: list[int]) -> str:
+        if task.has_spans:
+            return tokenizers.source.decode(source[ids[0] : ids[-1] + 1])
         if tokenizers.labels:
             return " ".join(tokenizers.labels[i] for i in ids)
         return tokenizers.target.decode(ids)
 
-    return [(tokenizers.source.decode(source), of_target(target)) for source, target in batch.pairs()]
+    return [(tokenizers.source.decode(source), of_target(source, target)) for source, target in batch.pairs()]
 
 
 def write_divergence_dump(
@@ -119,7 +124,7 @@ def write_divergence_dump(
 ) -> Path:
     """Write the update of `step`, which consists of `pairs`, to a folder of the run. Raises OSError."""
     folder = run_dir / INCIDENTS / f"step-{step:08d}"
-    findings = diagnose(trainer, pairs, tokenizers, step=step)
+    findings = diagnose(trainer, pairs, tokenizers, config.data.trained, step=step)
     words = {} if pairs.word_ends is None else {"word_ends": _sentences(pairs.word_ends, pairs.target_offsets)}
     content = {
         "format": _FORMAT,

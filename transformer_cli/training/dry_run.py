@@ -103,11 +103,15 @@ def batch_of(shape: BatchShape, corpus: EncodedCorpus, tokenizers: Tokenizers) -
         return list(filled.reshape(shape.rows, shape.length))
 
     sources = side(corpus.source_ids, tokenizers.source.end_ids)
-    if tokenizers.labels:  # what is classified has one target each, and a word is one token at least
-        n_words = 1 if corpus.word_ends is None else max(1, shape.length - len(tokenizers.source.end_ids))
-        labels = list(np.resize(corpus.target_ids, (shape.rows, n_words)))
-        word_ends = None if corpus.word_ends is None else [np.arange(n_words)] * shape.rows
-        full = EncodedCorpus.of(sources, labels, word_ends)
+    if tokenizers.labels:  # what is classified has one target each, an answer two, and a word is one token at least
+        n_targets = int(corpus.target_lengths[0])
+        if corpus.word_ends is not None:
+            n_targets = max(1, shape.length - len(tokenizers.source.end_ids))
+        labels = np.resize(corpus.target_ids, (shape.rows, n_targets))
+        if corpus.word_ends is None and n_targets > 1:
+            labels = labels % shape.length  # they are positions in the source
+        word_ends = None if corpus.word_ends is None else [np.arange(n_targets)] * shape.rows
+        full = EncodedCorpus.of(sources, list(labels), word_ends)
     else:
         full = EncodedCorpus.of(sources, side(corpus.target_ids, tokenizers.target.end_ids))
     (batch,) = micro_batches(full, np.arange(shape.rows), tokenizers, max_tokens=shape.tokens)

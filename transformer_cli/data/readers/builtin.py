@@ -6,7 +6,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tasks import Task
+from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.readers.base import Corpus, Pair, Reader, Split
 from transformer_cli.data.registry import READERS
@@ -37,7 +37,8 @@ def _demo_fr_en(split: Split) -> list[Pair]:
 @READERS.register("builtin")
 class Builtin(Reader):
     def suits(self, task: Task) -> bool:
-        return task.translates
+        own = self.config.builtin in task.corpora
+        return own or (task.translates and all(self.config.builtin not in one.corpora for one in all_tasks()))
 
     def __init__(self, config: DataConfig) -> None:
         super().__init__(config)

@@ -57,7 +57,7 @@ class Columns(Reader):
         self._quoted: dict[str, bool] = {}  # by the name of a file, all of which decides
 
     def suits(self, task: Task) -> bool:
-        return not task.has_words
+        return not (task.has_words or task.has_spans)
 
     def check(self) -> None:
         """Columns may be selected."""
