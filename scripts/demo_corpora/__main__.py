@@ -8,7 +8,7 @@ import gzip
 import sys
 from pathlib import Path
 
-from scripts.demo_corpora import en_fr, summaries, trees
+from scripts.demo_corpora import en_fr, questions, summaries, trees
 
 FOLDER = Path(__file__).resolve().parents[2] / "transformer_cli/data/demo"
 SPLITS = ("train", "dev", "test")
@@ -23,6 +23,7 @@ def texts() -> dict[str, str]:
             found |= sides(f"{name}/{split}", getattr(corpus, split))
     for split in SPLITS:
         found |= sides(f"demo_summaries/{split}", summaries.generate(split))
+        found |= sides(f"demo_questions/{split}", questions.generate(split))
         found |= sides(f"demo_trees/{split}", trees.generate(split))
     return found
 

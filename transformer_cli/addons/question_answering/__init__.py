@@ -1,0 +1,3 @@
+"""Answers to questions, as spans of a passage."""
+
+NEEDS = ("classification", "embedding", "tagging")

@@ -1,0 +1,60 @@
+"""What this add-on brings."""
+
+from functools import partial
+from typing import Any
+
+from transformer_cli.addons.question_answering.keys import AnswerConfig
+from transformer_cli.addons.question_answering.squad import SquadFormat, SquadOptions
+from transformer_cli.addons.question_answering.task import QuestionAnswering
+from transformer_cli.command import Command, register
+from transformer_cli.config.data import DataConfig
+from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.tasks import TASKS
+from transformer_cli.data.readers.builtin import CORPORA, read_builtin
+from transformer_cli.data.registry import FORMATS, READERS
+from transformer_cli.models.registry import MODELS, Vocabulary
+
+
+def _run(config: AnswerConfig) -> None:
+    from transformer_cli.addons.question_answering.run_answer import run
+
+    run(config)
+
+
+register(
+    Command(
+        "answer",
+        help="answer questions by a span of a passage, for each line of standard input, or --input, in order",
+        example='tfm answer --passage passage.txt --question "Who sold the lamp?"',
+        schema=AnswerConfig,
+        run=_run,
+        input_hint="Give the question with --question, or lines on standard input, or a file with --input",
+    )
+)
+
+
+@MODELS.register("span_extractor")
+def _span_extractor(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
+    from transformer_cli.addons.question_answering.extractor import SpanExtractor
+
+    assert source.eos_id is not None
+    return SpanExtractor(
+        config,
+        vocab_size=source.size,
+        pad_id=source.pad_id,
+        eos_id=source.eos_id,
+        n_classes=target.size,
+        options=options,
+    )
+
+
+@READERS.register("squad", options=SquadOptions)
+def _squad(config: DataConfig) -> Any:
+    from transformer_cli.addons.question_answering.squad import Squad
+
+    return Squad(config)
+
+
+FORMATS.register("squad")(SquadFormat())
+CORPORA.register("demo_questions")(partial(read_builtin, "demo_questions"))
+TASKS.register("question_answering")(QuestionAnswering())
