@@ -19,6 +19,7 @@ from tests.addons.classification.toy_classifier import random_model as classifie
 from tests.addons.interop.test_export import tagged_model
 from tests.addons.interop.toy_huggingface import opus
 from tests.addons.language_models.toy_text import content as language_model_content
+from tests.addons.question_answering.toy_questions import random_model as answers_model
 from tests.addons.tagging.toy_tagger import random_model as tagger_model
 from tests.config.test_every_key import at, differing
 from tests.golden.make import FOLDER
@@ -71,11 +72,13 @@ VALUES: dict[str, str] = {
     "--output": "out.html",
     "--output-format": "jsonl",
     "--package-version": "2.5",
+    "--passage": "passage.txt",
     "--pivot": "no",
     "--pooling": "max",
     "--prefix": "prefixes",
     "--prompt": "a = b",
     "--quantization": "int16",
+    "--question": "Who = it?",
     "--reference": "r.de",
     "--report": "robustness",
     "--save": "saved",
@@ -97,6 +100,7 @@ VALUES: dict[str, str] = {
     "--tokens": "words",
     "--translation": "t.de",
     "--vocabulary": "v.spm",
+    "answer --format": "jsonl",
     "translate --format": "srt",
     "embed --output": "a.npy",
     "prepare --report": "cleaning.html",
@@ -111,6 +115,8 @@ WITH: dict[str, list[str]] = {
     "translate --report": ["format=srt"],
     "translate --fail-on-flags": ["format=srt"],
     "translate --token-scores": ["output_format=jsonl"],
+    "answer --question": ["passage=a"],
+    "answer --n-best": ["output_format=jsonl"],
     "augment --reference": ["method=distill", "choose=chrf", "decode.n_best=2"],
     "augment --choose": ["decode.n_best=2"],
     "augment --n-best": ["choose=all"],
@@ -232,6 +238,7 @@ BASE = {
     "augment": f"distill --checkpoint m --input text --output out {KEEP}",
     "classify": "--checkpoint classes device=cpu",
     "tag": "--checkpoint tagger device=cpu",
+    "answer": "--checkpoint answers device=cpu",
     "embed": "--checkpoint m device=cpu",
     "evaluate": "--checkpoint m --source text --reference text.fr device=cpu decode.max_extra_length=3 metrics=[chrf]",
     "compare": "one.fr two.fr --reference text.fr metrics=[chrf] samples=20 trials=20 --output page.html",
@@ -330,6 +337,20 @@ RUNS: dict[str, dict[str, Case]] = {
         "--output-format": Case("--output-format jsonl", r'^\{.*"low"'),
         "--strict": Case("--strict --input latin1", ":2: byte", code=3),
         "--device": Case("--device cpu", same=True, base="--checkpoint classes"),
+    },
+    "answer": {
+        "--checkpoint": Case("--checkpoint m", "m: this is a translator", code=4, base=""),
+        "--passage": Case("--passage two", r"\S"),
+        "--question": Case("--passage two --question h", r"^.*\S\n$", stdin=""),
+        "--input": Case("--input asked", r"^\S.*\n\S", stdin=""),
+        "--output": Case("--output out.txt", writes="out.txt", stdin="h\ta b\n"),
+        "--overwrite": Case("--output two --overwrite", writes="two", stdin="h\ta b\n"),
+        "--strict": Case("--strict --input latin1", ":2: byte", code=3),
+        "--format": Case("--format jsonl", r"^[ab]", stdin='{"question": "h", "passage": "a b"}\n'),
+        "--probabilities": Case("--probabilities", r"\t[01]\.\d{6}\n", stdin="h\ta b\n"),
+        "--output-format": Case("--output-format jsonl", r'^\{.*"start"', stdin="h\ta b\n"),
+        "--n-best": Case("--output-format jsonl --n-best 2", r'"answers": \[\{[^{]*\{[^{]*$', stdin="h\ta b\n"),
+        "--device": Case("--device cpu", same=True, base="--checkpoint answers", stdin="h\ta b\n"),
     },
     "tag": {
         "--checkpoint": Case("--checkpoint m", "m: this is a translator", code=4, base=""),
@@ -600,10 +621,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "lm").write_bytes(language_model_content())
     write_model(folder / "classes", classifier_model())
     write_model(folder / "tagger", tagger_model())
+    write_model(folder / "answers", answers_model())
     write_model(folder / "tagged", tagged_model())
     for name, lines in {
         **{"text": english, "text.fr": french, "one.fr": french[::-1], "two.fr": english, "two": english[:2]},
-        **{"prefixes": ["a b", "b a"], "terms": ["a\tj i h"]},
+        **{"prefixes": ["a b", "b a"], "terms": ["a\tj i h"], "asked": ["h\ta b", "b\tc d"]},
     }.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     (folder / "latin1").write_bytes("a b\né d\n".encode("latin-1"))

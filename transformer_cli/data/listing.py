@@ -35,6 +35,7 @@ class Listing:
     contents: Contents
     languages: dict[str, int] = field(default_factory=dict)  # code → column
     choices: list[str] = field(default_factory=list)  # the corpora of an archive, or the files of a folder, instead
+    data: str = ""  # the `data=` that trains on it, where that follows from its format
 
 
 def listings(names: Sequence[str], config: DataConfig) -> Iterator[Listing]:
@@ -77,6 +78,8 @@ def command_of(listing: Listing) -> str:
     names = list(listing.contents.columns)
     is_one_side = listing.what == _ONE_SIDE
     train = _train([*listing.names, "TRANSLATIONS"] if is_one_side else listing.names)
+    if listing.data:
+        return f"tfm train data={listing.data} {train}"
     if role_columns(names, has_labels=True) and len(listing.languages) < 2:
         return f"tfm train data=labels {train}"
     if (texts := text_columns(names)) and len(listing.languages) < 2 and not is_one_side:
@@ -118,7 +121,7 @@ def _listing(name: str, config: DataConfig) -> Listing:
 def _of_format(name: str, file: CorpusFile, config: DataConfig) -> Listing:
     one = FORMATS[str(file.format)]
     contents = one.contents(file.as_source(config.inline_tags))
-    return Listing([name], one.what, contents, language_columns(list(contents.columns)))
+    return Listing([name], one.what, contents, language_columns(list(contents.columns)), data=one.data)
 
 
 def _dataset(name: str, shards: Sequence[CorpusFile], config: DataConfig) -> Listing:

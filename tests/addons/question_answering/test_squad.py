@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.addons.question_answering.toy_questions import one, squad
+from tests.conftest import Run
 from transformer_cli.addons.question_answering.questions import GoldAnswer, Question
 from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.data.corpus import ParallelText, load_text
@@ -140,3 +141,12 @@ def test_the_built_in_corpus_is_for_this_task_alone() -> None:
     text = load_text(config(reader=None, builtin="demo_questions"), "test")
     assert text is not None
     assert all(len(Question.of(*pair).placed) == 1 for pair in text.each())
+
+
+def test_a_file_is_listed_with_the_command_that_trains_on_it(tmp_path: Path, tfm: Run) -> None:
+    (tmp_path / "train.json").write_text(squad([one("a b", (0, "a")), one("c", question="h", is_impossible=True)]))
+    status, out, _ = tfm("prepare", "--list", "train.json")
+    assert status == 0
+    assert out.startswith("train.json: questions with passages (SQuAD's JSON), 2 rows\n")
+    assert "questions without an answer: 1\n" in out
+    assert out.endswith("Train on it with: tfm train data=questions data.train=train.json\n")

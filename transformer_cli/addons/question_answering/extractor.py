@@ -34,7 +34,7 @@ class MatchEmbedding(SegmentEmbedding):
         nn.init.normal_(self.weight_of_match, std=d_model**-0.5)
 
     def embed(self, source_S: Tensor, source: AttentionLayout, segment_S: Tensor) -> Tensor:
-        """What is added to the embeddings of the tokens, [S, D]."""
+        """The vectors that are added to the embeddings of the tokens, [S, D]."""
         matches_S = in_question(source_S, source, segment_S) & (source_S != self.eos_id)
         x_SD: Tensor = self(segment_S) + matches_S.unsqueeze(-1) * self.weight_of_match
         return x_SD

@@ -37,6 +37,7 @@ class SquadFormat(FileFormat):
 
     what = "questions with passages (SQuAD's JSON)"
     endings = ()
+    data = "questions"
 
     def recognises(self, head: bytes) -> bool:
         return head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{" and b'"paragraphs"' in head and b'"data"' in head
@@ -56,7 +57,7 @@ class SquadFormat(FileFormat):
             found.add_sample(row)
         found.columns = {"question": found.n_rows, "context": found.n_rows, "answers": n_texts}
         if n_unanswerable:
-            found.notes.append(f"{n_unanswerable:,} questions without an answer")
+            found.notes.append(f"questions without an answer: {n_unanswerable:,}")
         return found
 
 

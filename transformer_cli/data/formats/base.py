@@ -99,6 +99,7 @@ class FileFormat:
     endings: ClassVar[tuple[str, ...]]  # in small letters, as (".tmx",)
     is_certain_by_name: ClassVar[bool] = True  # whether no text of one side is called so
     has_inline_tags: ClassVar[bool] = False  # whether it follows data.inline_tags
+    data: ClassVar[str] = ""  # the `data=` that trains on its files, where that follows from the format
 
     def recognises(self, head: bytes) -> bool:
         """Whether the first bytes of a file, HEAD_BYTES of them, are those of the format, whatever it is called."""

@@ -49,7 +49,7 @@ def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> s
     """The same for a `version` of the file, which is read once: of a tar, all up to the member."""
     named = format_by_name(file.name)
     if named is not None and FORMATS[named].is_certain_by_name:
-        return named
+        return _without_name(file) or named
     if not (is_alone or named is not None or file.is_marked_up):
         return None
     try:
@@ -66,6 +66,18 @@ def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> s
     if is_alone and other_format(head) is None and _are_rows(head.split(b"\n")[:FIRST_LINES]):
         return _TABS
     return named if is_alone else None
+
+
+def _without_name(file: CorpusFile) -> str | None:
+    """The format of a file, among those that no name tells, as one of several forms of JSON."""
+    nameless = [name for name, one in FORMATS.items() if not one.endings]
+    if file.member is not None or not nameless:
+        return None
+    try:
+        head = file.head(HEAD_BYTES)
+    except DataError:
+        return None  # which is reported when it is read
+    return next((name for name in nameless if FORMATS[name].recognises(head)), None)
 
 
 def format_by_name(name: str) -> str | None:
