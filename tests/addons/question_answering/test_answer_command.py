@@ -26,8 +26,9 @@ from tests.addons.question_answering.toy_questions import (
 from tests.conftest import Run
 from tests.support.contract import is_text
 from tests.toy import run as toy_run
+from transformer_cli.addons.embedding.pooling import source_layout
 from transformer_cli.addons.question_answering.answerer import reading_of
-from transformer_cli.addons.question_answering.extractor import IMPOSSIBLE, SpanExtractor
+from transformer_cli.addons.question_answering.extractor import IMPOSSIBLE, MatchEmbedding, SpanExtractor, in_question
 from transformer_cli.addons.question_answering.keys import AnswerConfig
 from transformer_cli.addons.question_answering.questions import ENDS, ENDS_OR_NONE, Question
 from transformer_cli.addons.question_answering.run_answer import QuestionFilter
@@ -40,6 +41,7 @@ from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.models.file import read_model
 from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.models.layouts import PackedLayout
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
 from transformer_cli.training.dry_run import batch_of, worst_shapes
 from transformer_cli.training.forward import predict_batch
@@ -136,6 +138,24 @@ def test_no_token_of_the_question_or_of_padding_can_be_an_end() -> None:
     logits_S2 = model(torch.tensor([[*ids, *[tokenizer.pad_id] * 3]]))[0]
     possible = [0, *range(len(asked) + 2, len(asked) + 2 + len(tokens.ids))]
     assert [n for n, one in enumerate(logits_S2.tolist()) if one != [IMPOSSIBLE, IMPOSSIBLE]] == possible
+
+
+def test_tokens_of_the_passage_that_the_question_has_are_marked() -> None:
+    # Two pairs: BOS, question, EOS, passage, EOS; the second pair does not look into the first one.
+    source_BS = torch.tensor([[2, 7, 8, 3, 8, 9, 7, 3], [2, 5, 3, 7, 5, 3, 0, 0]])
+    wanted_BS = torch.tensor([[0, 0, 0, 0, 1, 0, 1, 0], [0, 0, 0, 0, 1, 0, 0, 0]]).bool()
+    marks = MatchEmbedding(4, eos_id=3)
+    padded = source_layout(source_BS, 0)
+    segment_BS = marks.segments(source_BS, padded)
+    assert torch.equal(in_question(source_BS, padded, segment_BS) & (source_BS != 3), wanted_BS)
+    packed = PackedLayout.of_groups([(1, 8), (1, 6)], CPU)
+    source_S, wanted_S = torch.cat([source_BS[0], source_BS[1, :6]]), torch.cat([wanted_BS[0], wanted_BS[1, :6]])
+    found_S = in_question(source_S, packed, marks.segments(source_S, packed))
+    assert torch.equal(found_S & (source_S != 3), wanted_S)
+    added_SD = marks.embed(source_S, packed, marks.segments(source_S, packed))
+    torch.testing.assert_close(
+        added_SD - marks(marks.segments(source_S, packed)), wanted_S[:, None] * marks.weight_of_match
+    )
 
 
 @pytest.mark.parametrize("kernel", [PackedKernel.varlen, PackedKernel.buckets])
@@ -290,6 +310,25 @@ def test_an_encoder_is_taken_over(tfm: Run, tmp_path: Path) -> None:
     assert frozen
     assert all(torch.equal(before.weights[name], after.weights[name]) for name in frozen)
     assert after.config.name == "span_extractor"
+
+
+def test_a_run_can_begin_with_all_of_another_such_model(trained: Path, tfm: Run, tmp_path: Path) -> None:
+    first = trained / "runs/a/model.safetensors"
+    names = [f"data.{name}={trained / name}.json" for name in ("train", "dev", "test")]
+    steps = ["train.max_steps=1", "train.eval_every=1", "train.save_every=1", "schedule.lr=1e-9", f"init.from={first}"]
+    status, _, err = tfm("train", *OVERRIDES, *names, *steps, "data.cache=cache", "name=b")
+    assert status == 0, err
+    before, after = read_model(first), read_model(tmp_path / "runs/b/model.safetensors")
+    assert set(before.weights) == set(after.weights)
+    for name, weight in before.weights.items():
+        torch.testing.assert_close(after.weights[name], weight, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "segments"])
+def test_a_pooling_without_effect_is_refused(tmp_path: Path, tfm: Run, pooling: str) -> None:
+    status, _, err = tfm("train", *config_for(tmp_path), f"model.pooling={pooling}", "name=a")
+    assert status == 2
+    assert f"model.pooling={pooling}: the ends of an answer are predicted from the states of all tokens" in err
 
 
 # ---- Answers
