@@ -251,8 +251,8 @@ class DataConfig:
     """A corpus: where its text is, how it is cleaned and encoded.
 
     With task=classification `train`, `dev` and `test` are tables of label<TAB>text, or lists of several; with
-    task=token_classification they are CoNLL files, with task=language_model text files, or lists of them. Else each
-    names parallel text as
+    task=token_classification they are CoNLL files, with task=question_answering SQuAD's JSON, with task=language_model
+    text files, or lists of them. Else each names parallel text as
       a list of files, source and target in turn:        [news.en.gz, news.de.gz, talks.en, talks.de]
       a table, source<TAB>target (or see `columns`):     corpus.txt; among other files it must be called .tsv or .tsv.gz
       a prefix to which the languages are added:         corpus  (corpus.en and corpus.de, or with .gz)
@@ -266,7 +266,7 @@ class DataConfig:
     task: str = key(
         "translation",
         "Entry of the task registry, what is trained on this corpus, and so what its files hold: translation,"
-        " classification, token_classification, language_model, or one of a plugin.",
+        " classification, token_classification, question_answering, language_model, or one of a plugin.",
         affects="text",
     )
     source_lang: str = key(REQUIRED, "Language code of the source side, as en.", affects="text")

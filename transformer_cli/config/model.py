@@ -74,7 +74,8 @@ class ModelConfig:
     AFFECTS: ClassVar[Affects] = "weights"
 
     name: str = key(
-        "transformer", "Entry of the model registry: transformer, classifier, tagger, decoder, or one of a plugin."
+        "transformer",
+        "Entry of the model registry: transformer, classifier, tagger, span_extractor, decoder, or one of a plugin.",
     )
     preset: str = key("custom", "What names of run directories call this model.", affects="place", may_change=False)
     n_encoder_layers: int = key(6, "Layers of the encoder.", low=1, high=512)

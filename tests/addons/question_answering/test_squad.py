@@ -150,3 +150,20 @@ def test_a_file_is_listed_with_the_command_that_trains_on_it(tmp_path: Path, tfm
     assert out.startswith("train.json: questions with passages (SQuAD's JSON), 2 rows\n")
     assert "questions without an answer: 1\n" in out
     assert out.endswith("Train on it with: tfm train data=questions data.train=train.json\n")
+
+
+def test_generated_passages_are_in_one_split_and_their_questions_have_one_answer() -> None:
+    texts = {
+        split: load_text(config(reader=None, builtin="demo_questions"), split) for split in ("train", "dev", "test")
+    }
+    passages = {}
+    for split, text in texts.items():
+        assert text is not None
+        found = [Question.of(*pair) for pair in text.each()]
+        passages[split] = {each.passage for each in found}
+        assert len(passages[split]) * 4 == len(found)
+        for asked in found:
+            if asked.question.startswith("Who "):
+                assert asked.passage.count(f" {asked.question[4:-1]}") == 1
+    assert not passages["train"] & (passages["dev"] | passages["test"])
+    assert not passages["dev"] & passages["test"]
