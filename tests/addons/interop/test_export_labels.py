@@ -24,7 +24,7 @@ from transformer_cli.addons.interop.exporters.huggingface import HuggingFaceExpo
 from transformer_cli.addons.interop.exporters.onnx import ONNX
 from transformer_cli.addons.interop.verify_labels import LabelVerdict, verify_labels
 from transformer_cli.addons.tagging.words import join_words
-from transformer_cli.config.model import Activation, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, Norm, Positions
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile, write_model
 
@@ -34,7 +34,7 @@ pytest.importorskip("onnx")
 SIZES = toy_classifier.SIZES
 MODERN = {
     "norm": Norm.pre,
-    "norm_kind": NormKind.rms,
+    "norm_kind": "rms",
     "activation": Activation.swiglu,
     "positions": Positions.rotary,
     "bias": False,
@@ -140,7 +140,7 @@ def modern(model: ModelFile, **more: Any) -> ModelFile:
     [
         ({"norm": Norm.post}, "model.norm=post: EuroBERT, the one encoder of transformers that can be ours, has pre"),
         ({"activation": Activation.gelu}, "model.activation=gelu"),
-        ({"norm_kind": NormKind.layer}, "model.norm_kind=layer"),
+        ({"norm_kind": "layer"}, "model.norm_kind=layer"),
         ({"positions": Positions.sinusoidal}, "model.positions=sinusoidal"),
         ({"attention_window": 4}, "model.attention_window=4"),
         ({"convolution": 3}, "model.convolution=3"),

@@ -18,8 +18,8 @@ from transformer_cli.addons.interop.text import folder_tokenizers, write_tokeniz
 from transformer_cli.addons.interop.verify import first_ids
 from transformer_cli.addons.interop.weights import (
     built,
+    check_decoder,
     check_heads,
-    check_layers,
     check_self_attention,
     projections,
     stacks,
@@ -66,7 +66,7 @@ def write(model: ModelFile, directory: Path, *, quantization: str | None = None,
 def check(config: ModelConfig) -> None:
     instead = "`tfm translate --engine torch` runs this model"
     check_heads(config, "CTranslate2", instead)
-    check_layers(config, "CTranslate2")
+    check_decoder(config, "CTranslate2")
     check_self_attention(config, "the encoder of CTranslate2", f"{instead}, and `tfm export onnx` writes it")
 
 

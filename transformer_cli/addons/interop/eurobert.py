@@ -21,7 +21,7 @@ from transformer_cli.addons.interop.huggingface import quiet
 from transformer_cli.addons.interop.label_files import LabelFolder, write_label_files
 from transformer_cli.addons.interop.weights import projections, refuse_option
 from transformer_cli.addons.tagging.tagger import Tagger
-from transformer_cli.config.model import Activation, ModelConfig, Norm, NormKind, Positions
+from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions
 from transformer_cli.extras import imported
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.transformer import Model
@@ -36,13 +36,13 @@ def check_eurobert(config: ModelConfig) -> None:
     """Raise ConfigError for an option that EuroBERT does not have."""
     has = "EuroBERT, the one encoder of transformers that can be ours,"
     for key, value, wanted in (
-        ("norm", config.norm, Norm.pre),
-        ("norm_kind", config.norm_kind, NormKind.rms),
-        ("activation", config.activation, Activation.swiglu),
-        ("positions", config.positions, Positions.rotary),
+        ("norm", config.norm.name, Norm.pre.name),
+        ("norm_kind", config.norm_kind, "rms"),
+        ("activation", config.activation.name, Activation.swiglu.name),
+        ("positions", config.positions.name, Positions.rotary.name),
     ):
-        if value is not wanted:
-            refuse_option(key, value.name, f"{has} has {wanted.name} alone", _INSTEAD)
+        if value != wanted:
+            refuse_option(key, value, f"{has} has {wanted} alone", _INSTEAD)
     for key, number in (("attention_window", config.attention_window), ("convolution", config.convolution)):
         if number is not None:
             refuse_option(key, number, f"{has} has none", _INSTEAD)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from transformer_cli.addons.interop.label_files import write_vocabulary
 from transformer_cli.addons.interop.text import SIDES, folder_tokenizers, write_tokenizers
 from transformer_cli.addons.interop.verify import Ids, of_targets, padded_ids, searched
-from transformer_cli.addons.interop.weights import built, check_layers
+from transformer_cli.addons.interop.weights import built, check_decoder
 from transformer_cli.config.model import Activation, ModelConfig, Positions
 from transformer_cli.decoding.search import ControlIds
 from transformer_cli.errors import ConfigError
@@ -52,7 +52,7 @@ _NEEDS = "tfm export onnx"
 
 def write(model: ModelFile, directory: Path) -> None:
     """Write the graphs of `model` into `directory`, which is there and empty."""
-    check_layers(model.config, "the graphs that tfm writes")
+    check_decoder(model.config, "the graphs that tfm writes")
     onnx = imported("onnx", needs=_NEEDS)
     transformer = built(model)
     with (directory / WEIGHTS).open("xb") as file:

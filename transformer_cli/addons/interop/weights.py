@@ -57,17 +57,14 @@ def with_wide_embeddings(model: ModelFile) -> ModelFile:
 
 def check_self_attention(config: ModelConfig, program: str, instead: str) -> None:
     """Refuse self-attention that is restricted, and a decoder without it."""
-    check_layers(config, program)
+    check_decoder(config, program)
     if config.attention_window is not None:
         refuse_option(
             "attention_window", config.attention_window, f"no restricted self-attention in {program}", instead
         )
 
 
-def check_layers(config: ModelConfig, program: str) -> None:
-    """Refuse a recurrent decoder, and the norm of a plugin."""
-    if config.norm_kind not in ("layer", "rms"):
-        refuse_option("norm_kind", config.norm_kind, f"no such norm in {program}", "Train with layer or rms")
+def check_decoder(config: ModelConfig, program: str) -> None:
     if config.decoder is Autoregression.ssru:
         refuse_option("decoder", config.decoder.name, f"no such decoder in {program}", "Train with self_attention")
 

@@ -9,7 +9,7 @@ from transformer_cli.data.formats.base import Contents, Fault, FileFormat, Sourc
 from transformer_cli.data.lines import each_line
 from transformer_cli.data.registry import FORMATS
 
-MOST_CHARACTERS = 100_000  # characters of a tree: more are a file whose brackets do not close
+LARGEST_TREE = 100_000  # characters of a tree: more are a file whose brackets do not close
 COLUMNS = ("source", "target")
 
 
@@ -42,7 +42,7 @@ class Treebank(FileFormat):
                     first = number
                 text.append(line)
                 depth += line.count("(") - line.count(")")
-                if depth <= 0 or sum(map(len, text)) > MOST_CHARACTERS:
+                if depth <= 0 or sum(map(len, text)) > LARGEST_TREE:
                     yield _row(" ".join(text), first)
                     text, depth = [], 0
         if text:

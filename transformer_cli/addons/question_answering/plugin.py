@@ -8,7 +8,7 @@ from transformer_cli.addons.question_answering.squad import SquadFormat, SquadOp
 from transformer_cli.addons.question_answering.task import QuestionAnswering
 from transformer_cli.command import Command, register
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.model import ModelConfig, Pooling
+from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.readers.builtin import CORPORA, read_builtin
 from transformer_cli.data.registry import FORMATS, READERS
@@ -38,9 +38,9 @@ register(
 def _span_extractor(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
     from transformer_cli.addons.question_answering.extractor import SpanExtractor
 
-    if config.pooling is not Pooling.first:
+    if config.pooling != "first":
         raise ConfigError(
-            f"model.pooling={config.pooling.name}: the ends of an answer are predicted from the states of all tokens,"
+            f"model.pooling={config.pooling}: the ends of an answer are predicted from the states of all tokens,"
             " and nothing is pooled. Leave it out"
         )
     assert source.eos_id is not None
