@@ -26,7 +26,7 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.decoding.results import Translated
 from transformer_cli.models.file import ModelFile
 from transformer_cli.training.forward import predict_batch
-from transformer_cli.training.loop import check_divergence
+from transformer_cli.training.loop import check_loss
 from transformer_cli.training.precision import set_float32_products
 
 CPU = torch.device("cpu")
@@ -160,7 +160,7 @@ def syncs_of_updates(block: Block) -> Measured:
             def updates(worker: TfmTraining = worker, batches: list[list[Batch]] = batches) -> None:
                 for _ in range(N_SYNCED):
                     worker.run.train_step(batches.pop(0))
-                    check_divergence(worker.run, worker.process)
+                    check_loss(worker.run, worker.process)
 
             add_syncs(found, f"compile={mode}", updates, per=N_SYNCED)
     return found

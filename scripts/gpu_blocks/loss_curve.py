@@ -11,7 +11,7 @@ from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.tfm_training import TfmTraining
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import DataError
-from transformer_cli.training.loop import check_divergence
+from transformer_cli.training.loop import check_loss
 
 COLUMNS = ("updates", "target tokens (M)", "learning rate", "loss", "nll", "target tokens/s")
 EVERY, TOY_EVERY, TOY_ROWS = 100, 2, 3  # updates between two rows
@@ -71,7 +71,7 @@ def follow(block: Block, words: list[str]) -> Measured:
     with closing(training.ahead):
         while block.left_s > LAST_S and len(found.rows) < most:
             run.train_step(training.ahead.take(run.progress.step + 1))
-            check_divergence(run, training.process)
+            check_loss(run, training.process)
             step, n_tokens = run.progress.step, run.progress.n_tokens
             if step % every:
                 continue

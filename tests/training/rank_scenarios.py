@@ -24,16 +24,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tests.toy.run import CPU, MODEL, aligned, config, metrics, model_file, packed, prepared
-from transformer_cli.config.train import InitConfig, LoraConfig, Sharding, TrainConfig
+from transformer_cli.config.train import InitConfig, LoraConfig, OnSpike, Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
-from transformer_cli.training import batch_size, gradients
+from transformer_cli.training import batch_size, gradients, rollback, spikes, trainer
 from transformer_cli.training.gradients import GradientReducer
 from transformer_cli.training.loop import train
 from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks, join_ranks
 from transformer_cli.training.signals import stop_signals
+from transformer_cli.training.state import TrainingState
 from transformer_cli.training.trainer import Trainer
 from transformer_cli.training.validation import TranslationScores, Validator
 from transformer_cli.training.worker import Worker
@@ -303,6 +304,50 @@ def lost(folder: Path, rank: int) -> dict[str, Any]:
     return {"first": first, "second": together(folder, 3, SETTINGS)}
 
 
+def going_back(folder: Path) -> dict[str, Any]:
+    settings = spiking()
+    found = {f"{n_ranks} ranks": together(folder / str(n_ranks), n_ranks, settings) for n_ranks in (1, 2)}
+    return {**found, "rollbacks": [_rollbacks(folder / str(n_ranks)) for n_ranks in (1, 2)]}
+
+
+def more_going_back(folder: Path) -> dict[str, Any]:
+    """Shards, and two ranks that are stopped after they have gone back."""
+    importlib.import_module("torch.distributed.fsdp")
+    settings = spiking()
+    sharded = replace(settings, train=replace(settings.train, sharding=Sharding.full))
+    found = {
+        "1 ranks": together(folder / "1", 1, settings),
+        "shards": together(folder / "shards", 2, sharded),
+        "stopped": together(folder / "stopped", 2, settings, in_trouble(21, 1, send(signal.SIGTERM))),
+        "resumed": together(folder / "stopped", 2, settings),
+    }
+    return {**found, "rollbacks": [_rollbacks(folder / name) for name in ("1", "shards", "stopped")]}
+
+
+def _rollbacks(folder: Path) -> list[list[int]]:
+    found = [one for one in metrics(folder) if one["kind"] == "rollback"]
+    return [[one[key] for key in ("to", "reached", "skipped_from", "skipped")] for one in found]
+
+
+def spiking() -> TrainConfig:
+    """A loss that is ten times too high in three updates, and a run that goes back because of them."""
+    spikes.LEAST_UPDATES, spikes.BEFORE, rollback.BEFORE, spikes.SKIPPED = 8, 2, 2, 4
+    update, now = TrainingState.train_step, 0
+    smoothed_nll = trainer.smoothed_nll
+
+    def updating(self: TrainingState, *args: Any) -> Any:
+        nonlocal now
+        now = spikes.batch_of(self.progress.step + 1, self.progress.skips)
+        return update(self, *args)
+
+    def spoilt(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        loss, nll = smoothed_nll(*args, **kwargs)
+        return (loss * 10 if now in (17, 18, 19) else loss), nll
+
+    TrainingState.train_step, trainer.smoothed_nll = updating, spoilt  # type: ignore[method-assign]
+    return config(max_tokens_per_microbatch=8, max_steps=24, on_spike=OnSpike.rollback)
+
+
 def shards(folder: Path) -> dict[str, Any]:
     """Each rank holds a part of it."""
     importlib.import_module("torch.distributed.fsdp")  # takes a second: once, and not in every fork
@@ -392,6 +437,8 @@ def main() -> None:
     groups = {
         "replicas": replicas,
         "more_replicas": more_replicas,
+        "going_back": going_back,
+        "more_going_back": more_going_back,
         "shards": shards,
         "fine_tuning": fine_tuning,
         "fine_tuning_shards": fine_tuning_shards,

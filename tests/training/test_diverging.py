@@ -227,10 +227,10 @@ def test_after_the_last_one_that_is_borne_nothing_is_learnt_any_more() -> None:
     skips, finite = NonFiniteTracker(CPU, limit=2), [True, False, False, True, True]
     skipped = []
     for step, is_finite in enumerate(finite):
-        skips.add(torch.tensor(is_finite), step)
+        skips.add(torch.tensor(is_finite), step, loss=torch.tensor(2.0), grad_norm=torch.tensor(3.0))
         skipped.append(bool(skips.last))
     assert skipped == [False, True, True, True, True]
-    assert skips.poll() == (4, 4, 4)
+    assert skips.poll() == (4, 4, 4, 2.0, 3.0)
 
 
 # The incident

@@ -107,6 +107,21 @@ def test_A18_a_run_goes_on_with_another_number_of_ranks(outcome_of: OutcomeOf, g
     assert run["losses"] == pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("group", "names"), [("going_back", ["2 ranks"]), slow("more_going_back", ["shards", "resumed"])]
+)
+def test_all_ranks_go_back_before_a_loss_spike_and_skip_the_same_batches(
+    outcome_of: OutcomeOf, group: str, names: list[str]
+) -> None:
+    outcome = outcome_of(group)
+    expected = outcome["1 ranks"]["losses"]
+    assert list(expected) == [str(step) for step in range(1, 25)]
+    for name in names:
+        assert codes(outcome[name]) == [0, 0]
+        assert outcome[name]["losses"] == pytest.approx(expected, rel=1e-4), name
+    assert outcome["rollbacks"] == [[[14, 19, 15, 5]]] * len(outcome["rollbacks"])
+
+
 def test_A8_a_signal_to_one_rank_stops_all_at_the_same_step(outcome: dict[str, Any]) -> None:
     first = outcome["moved to 1"]["first"]
     assert codes(first) == [143, 143]

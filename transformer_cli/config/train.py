@@ -120,6 +120,12 @@ class Compile(Enum):
     graphs = "graphs"  # the same, and forward and backward passes replayed as CUDA graphs
 
 
+class OnSpike(Enum):
+    warn = "warn"  # a line in the log and an entry in metrics.jsonl
+    rollback = "rollback"  # and back to a checkpoint before it; batches of then are skipped
+    ignore = "ignore"
+
+
 class Device(Enum):
     auto = "auto"  # the first GPU when there is one: of CUDA, else of Apple (mps)
     cpu = "cpu"
@@ -230,6 +236,20 @@ class TrainSettings:
         "Consecutive updates with a loss or gradient that is not finite, and is skipped, before training stops.",
         low=1,
         affects="speed",
+    )
+    on_spike: OnSpike = key(
+        OnSpike.warn,
+        "What a loss spike does, three updates far above the running mean: a warning (warn), or the run also goes back"
+        " to a checkpoint before it and skips the batches of then (rollback).",
+        affects="weights",
+        may_change=True,
+    )
+    max_rollbacks: int = key(
+        5,
+        "Most rollbacks of a run with on_spike=rollback; then spikes are warned of.",
+        low=1,
+        affects="weights",
+        may_change=True,
     )
     rank_timeout: float = key(
         600.0, "Seconds that the processes of one training wait for the slowest.", low=1, high=86_400, affects="speed"

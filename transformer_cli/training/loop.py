@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from transformer_cli.config.train import TrainConfig
+from transformer_cli.config.train import OnSpike, TrainConfig
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.logs import LOGGER
@@ -19,6 +19,7 @@ from transformer_cli.training.plan import RunPlan, plan_run
 from transformer_cli.training.progress import Evaluation
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.result import TrainResult
+from transformer_cli.training.spikes import Spike, not_finite
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.trainer import UpdateStats
 
@@ -40,6 +41,8 @@ class Process(Protocol):
     def save(self, run: TrainingState, *, counts: bool, in_doubt: bool = False) -> None: ...
     def save_and_stop(self, run: TrainingState) -> NoReturn: ...
     def diverge(self, run: TrainingState, step: int) -> NoReturn: ...
+    def report_spike(self, run: TrainingState, spike: Spike) -> None: ...
+    def roll_back(self, run: TrainingState, spike: Spike) -> bool: ...
     def export_best(self, run: TrainingState, plan: RunPlan) -> None: ...
 
 
@@ -63,14 +66,15 @@ def train(config: TrainConfig, prepared: Prepared, process: Process, *, device: 
             process.ranks.request.is_training = True
             if progress.step == 0 and config.init.from_ is not None:
                 evaluate_start(run, process)
-            if progress.evaluation_is_missing(settings):  # the run was stopped between an update and its evaluation
-                evaluate_and_save(run, process)
+            evaluate_if_missing(run, process)
             with Prefetcher(run.batches, progress.step + 1) as batches:
-                for step in progress.remaining_steps(settings):
+                for step in run.remaining_steps():
                     stats = run.train_step(batches.take(step))
                     process.record(run, stats)
-                    check_divergence(run, process)
-                    if progress.is_due(settings.log_every, settings):
+                    if check_loss(run, process):
+                        evaluate_if_missing(run, process)
+                        continue
+                    if run.progress.is_due(settings.log_every, settings):
                         process.log(run)
                         run.reset_metrics()
                     if process.ranks.stop_signal:
@@ -81,17 +85,38 @@ def train(config: TrainConfig, prepared: Prepared, process: Process, *, device: 
     return process.result
 
 
-def check_divergence(run: TrainingState, process: Process) -> None:
-    """Log updates that were skipped because their loss is not finite; raise DivergedError after too many."""
-    in_a_row, in_all, step = run.trainer.nonfinite.poll()
-    if in_all > run.n_skipped:
-        run.n_skipped = in_all
+def check_loss(run: TrainingState, process: Process) -> bool:
+    """Log updates whose loss is too high or not finite; whether the run was rolled back because of them.
+
+    All ranks read the same numbers, which are sums over all of them, and decide the same. Raises DivergedError after
+    too many updates that are not finite.
+    """
+    update = run.trainer.nonfinite.poll()
+    settings, step = run.config.train, update.step
+    if update.in_all > run.n_skipped:
+        run.n_skipped = update.in_all
         LOGGER.warning(
             "step %d: the loss is not a finite number, and the update is skipped (%d in a row, %d in all)",
-            *(step, in_a_row, in_all),
+            *(step, update.in_a_row, update.in_all),
         )
-    if in_a_row >= run.config.train.max_nonfinite_steps:
+    if update.in_a_row >= settings.max_nonfinite_steps:
+        first = step - update.in_a_row + 1
+        if settings.on_spike is OnSpike.rollback and process.roll_back(run, not_finite(first, step)):
+            return True
         process.diverge(run, step)
+    if settings.on_spike is OnSpike.ignore or update.in_a_row or not step:
+        return False
+    spike = run.spikes.add(step, update.loss, update.grad_norm)
+    if spike is None:
+        return False
+    process.report_spike(run, spike)
+    return settings.on_spike is OnSpike.rollback and process.roll_back(run, spike)
+
+
+def evaluate_if_missing(run: TrainingState, process: Process) -> None:
+    """Evaluate and save where the run was stopped between an update and its evaluation."""
+    if run.progress.evaluation_is_missing(run.config.train):
+        evaluate_and_save(run, process)
 
 
 def evaluate_start(run: TrainingState, process: Process) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from transformer_cli.config.compose import to_plain
 from transformer_cli.config.data import FOLDERS
-from transformer_cli.config.train import TrainConfig
+from transformer_cli.config.train import OnSpike, TrainConfig
 from transformer_cli.errors import (
     CheckpointError,
     ElsewhereError,
@@ -61,10 +61,12 @@ from transformer_cli.training.resuming import (
     require_room,
     warn_of_other_environment,
 )
+from transformer_cli.training.rollback import go_back
 from transformer_cli.training.run_directory import LOG_FILE, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import ends_at_max_steps
 from transformer_cli.training.signals import StopNow
+from transformer_cli.training.spikes import Spike, batch_of
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.summary import summary_lines
 from transformer_cli.training.trainer import UpdateStats
@@ -76,7 +78,7 @@ from transformer_cli.training.validation import (
     format_scores,
     make_validator,
 )
-from transformer_cli.training.writers import Recorder, log_file
+from transformer_cli.training.writers import SPIKE, Recorder, log_file
 
 UNSOUND = "the loss or a weight is not a finite number"
 Observer = Callable[[int, Mapping[str, Any]], object]  # is called with a step and its dev scores, by name
@@ -162,6 +164,8 @@ class MainProcess:
         refuse_other_data(came_from, checkpoint, run.prepared, force=config.force)
         if is_own and self.validator.keep_metric(checkpoint.state):
             self.ranked_by = self.validator.ranked_by()
+        if checkpoint.state["data"] != run.prepared.fingerprint:
+            checkpoint.state.pop("spikes", None)  # the loss on other data is another one
         rank_anew_if_other(checkpoint, self.ranked_by, steps=steps)
         warn_of_other_environment(checkpoint.state, self._environment(run))
         self.start_scores = dict(checkpoint.state.get("start_scores", {}))
@@ -235,6 +239,7 @@ class MainProcess:
                 progress.evaluated,
                 max_steps=settings.max_steps,
                 updates_per_epoch=run.feed.plan.updates_per_epoch,
+                rollbacks=progress.rollbacks,
                 unit=_unit(run),
                 log_seconds=settings.log_seconds,
             ) as self.recorder,
@@ -269,6 +274,37 @@ class MainProcess:
         counts = {"skipped": run.n_skipped, "split": run.trainer.n_splits}
         nonzero = {name: count for name, count in counts.items() if count}
         self.recorder.train(step, {**means, "lr": run.schedule(step), _unit(run): run.progress.n_tokens, **nonzero})
+
+    def report_spike(self, run: TrainingState, spike: Spike) -> None:
+        step, plan, settings = run.progress.step, run.feed.plan, run.config.train
+        batches = [batch_of(number, run.progress.skips) for number in (spike.first, spike.last)]
+        todo = "" if settings.on_spike is OnSpike.rollback else ". train.clip_norm=1 or a lower rate may avoid it, and"
+        LOGGER.warning(
+            "step %d: loss spike: %.3f in steps %d to %d, %.3f ± %.3f before; gradient norm %.2f, %.2f before; batches"
+            " %d to %d, epoch %.2f%s",
+            *(step, spike.loss, spike.first, spike.last, spike.mean, spike.deviation),
+            *(spike.grad_norm, spike.mean_grad_norm, *batches, batches[0] / plan.updates_per_epoch),
+            todo and f"{todo} train.on_spike=rollback goes back and skips batches",
+        )
+        self.recorder.event(step, SPIKE, {**spike.values(), "first_batch": batches[0], "last_batch": batches[1]})
+
+    def roll_back(self, run: TrainingState, spike: Spike) -> bool:
+        """Go back on all ranks to a checkpoint before `spike`, and skip the batches of then; False if there is none."""
+        self.saver.join()
+        step, most = run.progress.step, run.config.train.max_rollbacks
+        checkpoint = go_back(self.store, run.progress, spike, most=most)
+        self.ranks.publish(f"rollback/{step}", "" if checkpoint is None else "yes")
+        if checkpoint is None:
+            return False
+        self.ranks.go_back()
+        run.load(checkpoint, steps=self.store.steps())
+        self.scores, self.old_scores = None, {}
+        try:
+            self._tidy(run.progress)
+        except EnvironmentFault as fault:
+            LOGGER.warning("%s", fault)  # what is newer is replaced as the run goes on
+        self.recorder.go_back(run.progress.step, run.progress.evaluated, run.progress.rollbacks)
+        return True
 
     def evaluate(self, run: TrainingState) -> Evaluation | None:
         """Score the model on the dev set, log the scores, and publish their rank; None if a signal comes meanwhile."""
@@ -368,6 +404,7 @@ class MainProcess:
             "environment": self._environment(run),
             "progress": progress.state(),
             "interval": run.metrics.state(),
+            "spikes": run.spikes.state(),
             **({"init_sha256": self.init_sha256, "start_scores": self.start_scores} if config.init.from_ else {}),
             **({"init_origin": self.init_origin} if self.init_origin else {}),
             **trainer.state(),
@@ -411,7 +448,7 @@ class MainProcess:
         for setting, is_set in (("train.sharding=full", run.trainer.is_sharded), ("lora.rank", run.config.lora.rank)):
             if is_set:
                 raise EnvironmentFault(setting)
-        pairs, tokenizers = run.feed.pairs(step), run.prepared.tokenizers
+        pairs, tokenizers = run.feed.pairs(batch_of(step, run.progress.skips)), run.prepared.tokenizers
         with wrap_os_errors(self.run_dir, "keep the incident"):
             return write_divergence_dump(
                 self.run_dir, run.trainer, self._model_file(run), run.config, tokenizers, step=step, pairs=pairs

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from transformer_cli.config.train import TrainSettings
 from transformer_cli.models.device import accumulation_dtype
+from transformer_cli.training.spikes import Skip
 from transformer_cli.training.trainer import UpdateStats
 from transformer_cli.training.validation import Rank, Trust, perplexity
 
@@ -60,11 +61,8 @@ class Progress:
     highest: float | None = None  # score of an evaluation with `Trust`
     lowest_nll: float | None = None  # of such an evaluation
     must_evaluate: bool = False  # before the next update: the scores until now are of another dev set or metric
-
-    def remaining_steps(self, settings: TrainSettings) -> Iterator[int]:
-        """The next step until the run is over, which an evaluation may decide."""
-        while not self.is_over(settings):
-            yield self.step + 1
+    skips: tuple[Skip, ...] = ()  # batches that are left out because of loss spikes
+    rollbacks: tuple[dict[str, Any], ...] = ()  # because of these; each as it is in metrics.jsonl
 
     def is_over(self, settings: TrainSettings) -> bool:
         return self.step >= settings.max_steps or self.out_of_patience(settings)
@@ -155,6 +153,10 @@ class Progress:
         evaluated = int(state["evaluated"])
         saved = tuple(int(step) for step in state["saved"])
         must_evaluate = bool(state["must_evaluate"])
+        skips = tuple(Skip(int(skip["step"]), int(skip["n_batches"])) for skip in state.get("skips", []))
+        rollbacks = tuple(dict(rollback) for rollback in state.get("rollbacks", []))
+        if any(skip.n_batches < 0 for skip in skips):
+            raise ValueError(f"a count below 0 in {skips}")
         highest, lowest = (None if (x := state[key]) is None else float(x) for key in ("highest", "lowest_nll"))
         progress = cls(
             **counts,
@@ -164,6 +166,8 @@ class Progress:
             must_evaluate=must_evaluate,
             highest=highest,
             lowest_nll=lowest,
+            skips=skips,
+            rollbacks=rollbacks,
         )
         progress.forget([step for step in progress.steps() if step not in steps])
         return progress

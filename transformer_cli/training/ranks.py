@@ -47,6 +47,7 @@ class Ranks:
     ) -> None:
         self.request, self.rank, self.world_size, self.timeout_s = request, rank, world_size, timeout_s
         self.stop_signal = 0  # which all ranks have agreed on
+        self._n_rollbacks = 0
         self._store = store
         self._has_ended = threading.Event()
         self._heartbeat = threading.Thread(target=self._beat, name="tfm-heartbeat", daemon=True)
@@ -123,14 +124,21 @@ class Ranks:
     def publish(self, key: str, text: str) -> None:
         """Let the other ranks have what they `wait_for` under `key`."""
         if self._store is not None:
-            self._set(f"shared/{key}", text)
+            self._set(self._shared(key), text)
 
     def wait_for(self, key: str, *, is_patient: bool = False) -> str:
         """The text that the first rank publishes under `key`, however long that takes.
 
         After a signal, wait for GRACE_S at most, or for the timeout of the ranks if `is_patient`.
         """
-        return self._await(f"shared/{key}", grace_s=self.timeout_s if is_patient else GRACE_S)
+        return self._await(self._shared(key), grace_s=self.timeout_s if is_patient else GRACE_S)
+
+    def go_back(self) -> None:
+        """All ranks go back to an earlier step: what was published of the steps since is not what they wait for."""
+        self._n_rollbacks += 1
+
+    def _shared(self, key: str) -> str:
+        return f"shared/{self._n_rollbacks}/{key}" if self._n_rollbacks else f"shared/{key}"
 
     def is_asked_to_stop(self) -> bool:
         """Whether this rank, or one that waits in `wait_for`, was asked to stop."""

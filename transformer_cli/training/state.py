@@ -1,7 +1,7 @@
 """What every rank holds of a run: the trainer, the learning rate schedule, the batches, progress and metrics."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
@@ -28,6 +28,7 @@ from transformer_cli.training.progress import MetricAccumulator, Progress
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import load_checkpoint
 from transformer_cli.training.schedules import build_schedule, check_schedule
+from transformer_cli.training.spikes import SpikeDetector, batch_of
 from transformer_cli.training.trainer import Trainer, UpdateStats
 
 
@@ -41,6 +42,7 @@ class TrainingState:
         self.feed = Feed(config, prepared)
         self.progress, self.metrics = Progress(), MetricAccumulator(device)
         self.n_skipped = 0  # updates, as far as they have been reported
+        self.spikes = SpikeDetector()
         self.trainer.expect(self.feed.expected(), longest=self.feed.longest)
         if ranks.is_first:
             warn_of_uneven_shares(self.feed.batches(1), ranks.world_size, config.train.max_tokens_per_microbatch)
@@ -57,10 +59,16 @@ class TrainingState:
         self.progress = Progress.from_state(state["progress"], steps=json.loads(listed))
         self.metrics = MetricAccumulator(self.trainer.device, state["interval"])
         self.n_skipped = self.trainer.nonfinite.counts()[1]
+        self.spikes = SpikeDetector.from_state(state["spikes"]) if "spikes" in state else SpikeDetector()
 
     def batches(self, step: int) -> list[Batch]:
         """The batches of an update, the same on all ranks; made in a thread while another update is computed."""
-        return self.trainer.ready(self.feed.batches(step))
+        return self.trainer.ready(self.feed.batches(batch_of(step, self.progress.skips)))
+
+    def remaining_steps(self) -> Iterator[int]:
+        """The next step until the run is over, which an evaluation may decide; a rollback may go back in between."""
+        while not self.progress.is_over(self.config.train):
+            yield self.progress.step + 1
 
     def train_step(self, batches: Sequence[Batch]) -> UpdateStats:
         """The next update, with its `batches`."""

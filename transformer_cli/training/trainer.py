@@ -224,7 +224,7 @@ class Trainer:
         grad_norm = self._clip()
         set_lr(self.optimizer, lr)
         finite = loss.isfinite() & (grad_norm.isfinite() | self._scale_is_lowered(loss))
-        self.nonfinite.add(finite, step)
+        self.nonfinite.add(finite, step, loss=loss, grad_norm=grad_norm)
         skip = self.nonfinite.last | ~grad_norm.isfinite()
         take_step(self.optimizer, skip=skip)
         if self.ema is not None:
@@ -483,11 +483,16 @@ class Trainer:
         """Load a checkpoint's `state`, which is beside the tensors."""
         if state["scaler"]:  # empty, where the run was in another precision until now
             self.scaler.load_state_dict(state["scaler"])
-        self.nonfinite.restore(state["skipped"])
+        self.nonfinite.restore(state["skipped"], state.get("unread"))
 
     def state(self) -> dict[str, Any]:
         """The state that is saved beside the tensors; JSON."""
-        return {"scaler": self.scaler.state_dict(), "skipped": self.nonfinite.counts()}
+        unread = self.nonfinite.unread()
+        return {
+            "scaler": self.scaler.state_dict(),
+            "skipped": self.nonfinite.counts(),
+            **({} if unread is None else {"unread": unread}),
+        }
 
 
 def stable_seed(*numbers: int) -> int:

@@ -9,6 +9,7 @@ from transformer_cli.training.plan import RunPlan
 from transformer_cli.training.progress import Evaluation
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.result import TrainResult
+from transformer_cli.training.spikes import Spike
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.trainer import UpdateStats
 
@@ -56,6 +57,17 @@ class Worker:
         """Raises DivergedError once the first rank has kept the divergence dump."""
         self.ranks.wait_for("incident", is_patient=True)
         raise run.divergence(step)
+
+    def report_spike(self, run: TrainingState, spike: Spike) -> None:
+        """The first rank reports for all."""
+
+    def roll_back(self, run: TrainingState, spike: Spike) -> bool:
+        """Whether the first rank has found a checkpoint to go back to; if so, it is loaded here too."""
+        if not self.ranks.wait_for(f"rollback/{run.progress.step}", is_patient=True):
+            return False
+        self.ranks.go_back()
+        run.load(None)
+        return True
 
     def export_best(self, run: TrainingState, plan: RunPlan) -> None:
         """The first rank exports."""

@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -25,6 +25,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.system import sync as sync_file
 
 METRICS_FILE = "metrics.jsonl"
+SPIKE, ROLLBACK = "spike", "rollback"  # kinds of entries
 FIRST_SECONDS = 3.0  # until the first line on how far training is
 
 
@@ -87,15 +88,16 @@ class Recorder:
         updates_per_epoch: int,
         unit: str = "tokens",
         log_seconds: float = math.inf,
+        rollbacks: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.max_steps, self.unit, self._updates_per_epoch = max_steps, unit, updates_per_epoch
         self._broken = False
-        self._metrics = run_dir / METRICS_FILE
+        self._run_dir, self._metrics = run_dir, run_dir / METRICS_FILE
         with wrap_os_errors(self._metrics, "write"):
-            forget_after(self._metrics, step, evaluated)
+            self._forget_after(step, evaluated, rollbacks)
         self._excepthook, threading.excepthook = threading.excepthook, self._end_of_thread
         self._tensorboard: SummaryWriter | None = None
-        self._safely(lambda: self._open_tensorboard(run_dir / "tensorboard", step))
+        self._safely(lambda: self._open_tensorboard(step))
         self._bar = tqdm(
             total=max_steps, initial=step, unit="step", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
         )
@@ -148,6 +150,20 @@ class Recorder:
     def dev(self, step: int, values: dict[str, Any]) -> None:
         self._write(step, "dev", values)
 
+    def event(self, step: int, kind: str, values: dict[str, Any]) -> None:
+        """What has happened at a step beside training and evaluation."""
+        self._write(step, kind, values)
+
+    def go_back(self, step: int, evaluated: int, rollbacks: Sequence[Mapping[str, Any]]) -> None:
+        """Training goes on from an earlier step, as after a resume."""
+        self._safely(lambda: self._forget_after(step, evaluated, rollbacks))
+        self._show(SummaryWriter.close)
+        self._safely(lambda: self._open_tensorboard(step))
+        self._bar.n = step
+        self._bar.refresh()
+        self._first, self._started = step, time.perf_counter()
+        self._clock, self._n_units = self._started, 0
+
     def final(self, step: int, values: dict[str, Any]) -> None:
         """The last entry. It is synced now: a run that has a result does not write its metrics again."""
         self._write(step, "final", values)
@@ -167,17 +183,28 @@ class Recorder:
         yield
         self._clock += time.perf_counter() - start
 
+    def _entry(self, step: int, kind: str, values: Mapping[str, Any]) -> str:
+        epoch = round(step / self._updates_per_epoch, 4)
+        return json.dumps({"step": step, "kind": kind, "epoch": epoch, **values}, allow_nan=False)
+
     def _write(self, step: int, kind: str, values: dict[str, Any]) -> None:
-        values = {"epoch": round(step / self._updates_per_epoch, 4), **values}
-        line = json.dumps({"step": step, "kind": kind, **values}, allow_nan=False) + "\n"
+        line = self._entry(step, kind, values) + "\n"
         self._safely(lambda: append(self._metrics, line))
+        values = {"epoch": round(step / self._updates_per_epoch, 4), **values}
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._show(lambda board: board.add_scalar(f"{kind}/{name}", value, step))  # noqa: B023
         self._show(SummaryWriter.flush)
 
-    def _open_tensorboard(self, folder: Path, step: int) -> None:
-        self._tensorboard = SummaryWriter(folder, purge_step=step + 1)
+    def _open_tensorboard(self, step: int) -> None:
+        self._tensorboard = SummaryWriter(self._run_dir / "tensorboard", purge_step=step + 1)
+
+    def _forget_after(self, step: int, evaluated: int, rollbacks: Sequence[Mapping[str, Any]]) -> None:
+        """Leave out of metrics.jsonl what is written again; the `rollbacks` of the run stay, and are there."""
+        entries = [self._entry(int(one["to"]), ROLLBACK, one) for one in rollbacks]
+        missing = forget_after(self._metrics, step, evaluated, also=entries)
+        if missing:
+            append(self._metrics, "".join(f"{line}\n" for line in missing))
 
     def _show(self, write: Callable[[SummaryWriter], object]) -> None:
         board = self._tensorboard
@@ -217,21 +244,23 @@ def append(file: Path, line: str) -> None:
         handle.write(line)
 
 
-def forget_after(file: Path, step: int, evaluated: int) -> None:
+def forget_after(file: Path, step: int, evaluated: int, *, also: Sequence[str] = ()) -> list[str]:
     """Leave out of a metrics file what a resumed run will write again: updates after `step`, evaluations after
     `evaluated`, a torn last line, the end.
 
-    Raises OSError.
+    Lines in `also` stay; those of them that are missing are returned. Raises OSError.
     """
     if not file.is_file():
-        return
-    lines = [line for line in file.read_bytes().split(b"\n") if _is_before(line, step, evaluated)]
+        return list(also)
+    known = {line.encode() for line in also}
+    lines = [line for line in file.read_bytes().split(b"\n") if line in known or _is_before(line, step, evaluated)]
     write_whole(file, b"".join(line + b"\n" for line in lines))
+    return [line for line in also if line.encode() not in lines]
 
 
 def _is_before(line: bytes, step: int, evaluated: int) -> bool:
     try:
         entry = json.loads(line)
-        return bool(entry["step"] <= {"train": step, "dev": evaluated}.get(entry["kind"], -1))
+        return bool(entry["step"] <= {"train": step, "dev": evaluated, SPIKE: step}.get(entry["kind"], -1))
     except (ValueError, KeyError, TypeError, RecursionError):
         return False

@@ -245,7 +245,7 @@ def train_parts(config: "TrainConfig", marks: Marks) -> None:
     from transformer_cli.data.prefetch import Prefetcher
     from transformer_cli.data.prepare import prepare
     from transformer_cli.models.device import choose_device, tune_cpu_memory
-    from transformer_cli.training.loop import check_divergence
+    from transformer_cli.training.loop import check_loss
     from transformer_cli.training.main_process import MainProcess
     from transformer_cli.training.plan import plan_run
     from transformer_cli.training.ranks import Ranks
@@ -271,7 +271,7 @@ def train_parts(config: "TrainConfig", marks: Marks) -> None:
         with process.recording(run), Prefetcher(run.batches, 1) as batches:
             marks.mark("opening the run's files")
             process.record(run, run.train_step(batches.take(1)))
-            check_divergence(run, process)
+            check_loss(run, process)
             marks.mark("the first update")
             process.log(run)
             marks.mark("writing it down")

@@ -20,7 +20,7 @@ from transformer_cli.data.batching import Batch
 from transformer_cli.data.prefetch import Prefetcher
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.models.device import choose_device, tune_cpu_memory
-from transformer_cli.training.loop import check_divergence
+from transformer_cli.training.loop import check_loss
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.signals import StopRequest
 from transformer_cli.training.state import TrainingState
@@ -51,7 +51,7 @@ class TfmTraining:
         start = time.perf_counter()
         for _ in range(self.n_updates):
             self.run.train_step(self.ahead.take(self.run.progress.step + 1))
-            check_divergence(self.run, self.process)
+            check_loss(self.run, self.process)
         finish(self.device)
         seconds = time.perf_counter() - start
         n_target, n_real, n_padded_tokens = (now - then for now, then in zip(self._counts(), before, strict=True))

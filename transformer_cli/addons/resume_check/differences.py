@@ -10,7 +10,13 @@ from torch import Tensor
 from transformer_cli.training.checkpoints import Checkpoint
 
 _WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of an element
-_COUNTS = ("progress", "interval", "scaler", "skipped")  # in the state of a checkpoint: what the next updates read
+_COUNTS = (
+    "progress",
+    "interval",
+    "scaler",
+    "skipped",
+    "spikes",
+)  # in the state of a checkpoint: what the next updates read
 _SHOWN = 5
 FEW_ULPS = 10_000  # from here on, as between values of either sign, the number says nothing
 
