@@ -47,6 +47,7 @@ from transformer_cli.training.initialisation import (
     warn_if_changed,
 )
 from transformer_cli.training.length_penalty import Tried, choose
+from transformer_cli.training.low_score import low_score_warning
 from transformer_cli.training.pictures import attention_picture
 from transformer_cli.training.plan import RunPlan, plan_warnings
 from transformer_cli.training.profile import Trace
@@ -332,6 +333,9 @@ class MainProcess:
             self.start_scores = scores.as_dict() | self.old_scores
         self.recorder.dev(step, {**scores.as_dict(), **self.old_scores, **averaged})
         LOGGER.info("step %d: dev %s", step, scores.summary)
+        per_epoch = run.feed.plan.updates_per_epoch
+        if low := low_score_warning(run.config, run.progress, scores, updates_per_epoch=per_epoch):
+            LOGGER.warning("step %d: %s", step, low)
         if self.observe is not None:
             self.observe(step, scores.as_dict())
         if old is not None:
