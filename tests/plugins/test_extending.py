@@ -40,6 +40,7 @@ TRAIN = [
         "name=run",
     ),
     "data.changes=[copied]",
+    "train.loggers=[csv,tensorboard]",
     *("train.metrics=[bleu,exact_match]", f"train.max_steps={N}", "train.tokens_per_update=300", "train.log_every=1"),
     *("train.eval_every=4", "train.save_every=4", "train.eval_lines=4", "decode.beam_size=1", "device=cpu"),
 ]
@@ -59,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files_of(PAGE, made)
     records = [json.dumps({"en": line, "fr": line.upper()}) for line in sentences(120, seed=1)]
     (made / "corpus.jsonl").write_text("".join(f"{record}\n" for record in records), encoding="utf-8")
-    tfm(made, *TRAIN, plugins="jsonl triangle momentum normed exact_match copied")
+    tfm(made, *TRAIN, plugins="jsonl triangle momentum normed exact_match copied to_csv")
     return made
 
 
@@ -70,6 +71,18 @@ def test_the_schedule_sets_the_rates_and_the_metric_scores_the_dev_set(folder: P
     by_hand = [peak * n / top if n <= top else peak * (N + 1 - n) / (N + 1 - top) for n in range(1, N + 1)]
     assert rates == pytest.approx(by_hand)
     assert all("exact_match" in json.dumps(entry) for entry in entries if entry["kind"] == "dev")
+
+
+def test_the_logger_has_every_number_of_the_metrics_file(folder: Path) -> None:
+    rows = [line.split(",") for line in (folder / "runs/run/metrics.csv").read_text().split("\n")[:-1]]
+    logged = [(int(step), kind, name, float(value)) for step, kind, name, value in rows]
+    entries = [json.loads(line) for line in (folder / "runs/run/metrics.jsonl").read_text().split("\n")[:-1]]
+    assert logged == [
+        (entry["step"], entry["kind"], name, value)
+        for entry in entries
+        for name, value in entry.items()
+        if name not in ("step", "kind") and isinstance(value, int | float)
+    ]
 
 
 def test_the_model_and_the_state_of_the_optimizer_are_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,7 @@ class OptimizerConfig:
         check_ranges(self, "optimizer")
 
 
+TENSORBOARD = "tensorboard"  # of the registry of loggers
 TOKEN_CUTOFF = 0.05  # of SimCut's paper
 
 
@@ -325,7 +326,12 @@ class TrainSettings:
         affects="export",
         may_change=False,
     )
-    samples: int = key(3, "Dev translations shown in the log and in TensorBoard.", low=0, high=100, affects="log")
+    loggers: list[str] = key(
+        [TENSORBOARD],
+        "Where figures are shown beside metrics.jsonl, as [tensorboard,wandb]: mlflow, trackio, one of a plugin.",
+        affects="log",
+    )
+    samples: int = key(3, "Dev translations shown in the log and by the loggers.", low=0, high=100, affects="log")
     precision: Precision = key(
         Precision.auto,
         "Number format of matrix products; auto: bf16 or fp16 on a GPU, fp32 on a CPU.",

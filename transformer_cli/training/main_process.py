@@ -241,6 +241,8 @@ class MainProcess:
                 max_steps=settings.max_steps,
                 updates_per_epoch=run.feed.plan.updates_per_epoch,
                 rollbacks=progress.rollbacks,
+                loggers=settings.loggers,
+                config=to_plain(run.config),
                 unit=_unit(run),
                 log_seconds=settings.log_seconds,
             ) as self.recorder,

@@ -22,6 +22,7 @@ from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.registry import check_model
 from transformer_cli.training.checkpoints import Checkpoint
 from transformer_cli.training.dev_metrics import dev_metrics, dev_tokens
+from transformer_cli.training.loggers import check_loggers
 from transformer_cli.training.optimizers import check_optimizer
 from transformer_cli.training.precision import choose_dtype
 from transformer_cli.training.progress import MetricAccumulator, Progress
@@ -127,6 +128,7 @@ def check_components(config: TrainConfig, device: torch.device) -> None:
     if config.data.trained.translates:  # the dev set, by torch: not at the first evaluation
         check_supported(torch_capabilities(batch_invariant=config.decode.batch_invariant), config.decode)
     check_pair_changes(config.data)
+    check_loggers(config.train.loggers)
     choose_dtype(config.train.precision, device)
     if config.data.trained.translates:
         check_metrics(dev_metrics(config))

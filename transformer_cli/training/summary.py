@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from transformer_cli.config.checks import AUTO
-from transformer_cli.config.train import TrainConfig
+from transformer_cli.config.train import TENSORBOARD, TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.models.file import MODEL_FILE
@@ -39,9 +39,14 @@ def summary_lines(
         ("", _schedule(config)),
         *_fine_tuning(config, chosen),
         *_auto(chosen),
-        ("results", f"{run_dir / MODEL_FILE}, metrics.jsonl, tensorboard/, tfm.log"),
+        ("results", f"{run_dir / MODEL_FILE}, metrics.jsonl, {_loggers(config)}tfm.log"),
     ]
     return (f"{name:<{_WIDTH}}  {what}" for name, what in lines)
+
+
+def _loggers(config: TrainConfig) -> str:
+    shown = ("tensorboard/" if name == TENSORBOARD else name for name in config.train.loggers)
+    return "".join(f"{name}, " for name in shown)
 
 
 def _auto(chosen: Sequence[Chosen]) -> Iterator[tuple[str, str]]:

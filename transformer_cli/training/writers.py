@@ -1,13 +1,13 @@
-"""What a run reports while it trains: a progress bar, log lines, metrics.jsonl and TensorBoard."""
+"""What a run reports while it trains: a progress bar, log lines, metrics.jsonl and the loggers."""
 
 import json
 import logging
 import math
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -15,14 +15,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.tensorboard.writer import SummaryWriter
 from tqdm import tqdm
 
+from transformer_cli.config.train import TENSORBOARD
 from transformer_cli.environment import concealed
 from transformer_cli.errors import Stopped
 from transformer_cli.files import open_own, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import sync as sync_file
+from transformer_cli.training.loggers import Loggers
+from transformer_cli.training.run_logger import LoggedRun, RunLogger
 
 METRICS_FILE = "metrics.jsonl"
 SPIKE, ROLLBACK = "spike", "rollback"  # kinds of entries
@@ -89,15 +91,16 @@ class Recorder:
         unit: str = "tokens",
         log_seconds: float = math.inf,
         rollbacks: Sequence[Mapping[str, Any]] = (),
+        loggers: Sequence[str] = (TENSORBOARD,),
+        config: Mapping[str, Any] | None = None,
     ) -> None:
         self.max_steps, self.unit, self._updates_per_epoch = max_steps, unit, updates_per_epoch
         self._broken = False
-        self._run_dir, self._metrics = run_dir, run_dir / METRICS_FILE
+        self._metrics = run_dir / METRICS_FILE
         with wrap_os_errors(self._metrics, "write"):
-            self._forget_after(step, evaluated, rollbacks)
-        self._excepthook, threading.excepthook = threading.excepthook, self._end_of_thread
-        self._tensorboard: SummaryWriter | None = None
-        self._safely(lambda: self._open_tensorboard(step))
+            missing = self._forget_after(step, evaluated, rollbacks)
+        self._show = Loggers(loggers, LoggedRun(run_dir, config or {}, step), self._safely)
+        self._write_lines(missing)
         self._bar = tqdm(
             total=max_steps, initial=step, unit="step", file=sys.stderr, disable=not sys.stderr.isatty(), leave=False
         )
@@ -111,8 +114,7 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._bar.close()
-        self._show(SummaryWriter.close)
-        threading.excepthook = self._excepthook
+        self._show.close(waits=not isinstance(error, KeyboardInterrupt))
 
     def advance(self, n_units: int) -> None:
         """One update of so many target tokens, or sentences, is done."""
@@ -156,9 +158,10 @@ class Recorder:
 
     def go_back(self, step: int, evaluated: int, rollbacks: Sequence[Mapping[str, Any]]) -> None:
         """Training goes on from an earlier step, as after a resume."""
-        self._safely(lambda: self._forget_after(step, evaluated, rollbacks))
-        self._show(SummaryWriter.close)
-        self._safely(lambda: self._open_tensorboard(step))
+        missing: list[str] = []
+        self._safely(lambda: missing.extend(self._forget_after(step, evaluated, rollbacks)))
+        self._show(lambda logger: logger.go_back(step))
+        self._write_lines(missing)
         self._bar.n = step
         self._bar.refresh()
         self._first, self._started = step, time.perf_counter()
@@ -170,11 +173,11 @@ class Recorder:
         self._safely(lambda: _sync(self._metrics))
 
     def text(self, step: int, tag: str, text: str) -> None:
-        self._show(lambda board: board.add_text(tag, text, step))
+        self._show(lambda logger: logger.text(step, tag, text))
 
     def picture(self, step: int, tag: str, picture: NDArray[np.uint8]) -> None:
         """`picture` is grey, [height, width]."""
-        self._show(lambda board: board.add_image(tag, picture, step, dataformats="HW"))
+        self._show(lambda logger: logger.picture(step, tag, picture))
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -188,33 +191,21 @@ class Recorder:
         return json.dumps({"step": step, "kind": kind, "epoch": epoch, **values}, allow_nan=False)
 
     def _write(self, step: int, kind: str, values: dict[str, Any]) -> None:
-        line = self._entry(step, kind, values) + "\n"
-        self._safely(lambda: append(self._metrics, line))
-        values = {"epoch": round(step / self._updates_per_epoch, 4), **values}
-        for name, value in values.items():
-            if isinstance(value, int | float):
-                self._show(lambda board: board.add_scalar(f"{kind}/{name}", value, step))  # noqa: B023
-        self._show(SummaryWriter.flush)
+        self._write_lines([self._entry(step, kind, values)])
 
-    def _open_tensorboard(self, step: int) -> None:
-        self._tensorboard = SummaryWriter(self._run_dir / "tensorboard", purge_step=step + 1)
+    def _write_lines(self, lines: Sequence[str]) -> None:
+        """Write entries of metrics.jsonl, and their numbers to the loggers."""
+        for line in lines:
+            self._safely(partial(append, self._metrics, f"{line}\n"))
+            entry = json.loads(line)
+            step, kind = entry.pop("step"), entry.pop("kind")
+            numbers = {name: value for name, value in entry.items() if isinstance(value, int | float)}
+            self._show(partial(_scalars, step=step, kind=kind, numbers=numbers))
 
-    def _forget_after(self, step: int, evaluated: int, rollbacks: Sequence[Mapping[str, Any]]) -> None:
-        """Leave out of metrics.jsonl what is written again; the `rollbacks` of the run stay, and are there."""
+    def _forget_after(self, step: int, evaluated: int, rollbacks: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Leave out of metrics.jsonl what is written again; the `rollbacks` of the run stay, or are returned."""
         entries = [self._entry(int(one["to"]), ROLLBACK, one) for one in rollbacks]
-        missing = forget_after(self._metrics, step, evaluated, also=entries)
-        if missing:
-            append(self._metrics, "".join(f"{line}\n" for line in missing))
-
-    def _show(self, write: Callable[[SummaryWriter], object]) -> None:
-        board = self._tensorboard
-        if board is not None:
-            self._safely(lambda: write(board))
-
-    def _end_of_thread(self, ended: threading.ExceptHookArgs) -> None:
-        """TensorBoard writes in a thread, hands what goes wrong there to the next call, and need not print it too."""
-        if not isinstance(ended.exc_value, OSError):
-            self._excepthook(ended)
+        return forget_after(self._metrics, step, evaluated, also=entries)
 
     def _safely(self, write: Callable[[], object]) -> None:
         try:
@@ -232,6 +223,10 @@ class Recorder:
     def _time_left(self, step: int) -> str:
         seconds = (time.perf_counter() - self._started) / (step - self._first) * (self.max_steps - step)
         return tqdm.format_interval(seconds)
+
+
+def _scalars(logger: RunLogger, *, step: int, kind: str, numbers: Mapping[str, float]) -> None:
+    logger.scalars(step, kind, numbers)
 
 
 def _sync(file: Path) -> None:

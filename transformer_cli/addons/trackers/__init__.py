@@ -1,0 +1,3 @@
+"""Loggers of experiment trackers: Weights & Biases, MLflow and Trackio."""
+
+NEEDS = ()
