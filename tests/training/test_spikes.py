@@ -152,6 +152,16 @@ def test_the_statistics_are_the_same_after_a_resume_at_any_update() -> None:
         assert again == replace(whole, high=again.high)
 
 
+def test_a_gradient_that_overflows_in_fp16_is_no_number_of_the_statistics() -> None:
+    detector = SpikeDetector()
+    fed(noise(200), detector)
+    norm = detector.mean_grad_norm
+    detector.add(201, 4.0, math.inf)
+    detector.add(202, 9.0, math.inf)
+    assert detector.mean_grad_norm == norm
+    json.dumps(detector.state(), allow_nan=False)
+
+
 # ---- Which batches are skipped
 
 
@@ -312,5 +322,8 @@ def test_a_gpu_reads_an_update_late_and_a_resume_loses_none(monkeypatch: pytest.
     assert [polled(tracker, step) for step in (1, 2, 3)] == [(0, 0.0), (1, 0.5), (2, 1.0)]
     again = NonFiniteTracker(CPU, limit=3)
     again.restore(tracker.counts(), tracker.unread())
-    assert again.unread() == tracker.unread() == {"step": 3, "loss": 1.5, "grad_norm": 1.0}
+    assert again.unread() == tracker.unread() == [3, 1.5, 1.0]
     assert polled(again, 4) == polled(tracker, 4) == (3, 1.5)
+    tracker.add(torch.tensor(True), 5, loss=torch.tensor(2.5), grad_norm=torch.tensor(math.inf))
+    again.restore(tracker.counts(), json.loads(json.dumps(tracker.unread(), allow_nan=False)))
+    assert again.poll() == (0, 0, 5, 2.5, math.inf)

@@ -1,5 +1,6 @@
 """Updates whose loss or gradient is not a finite number; and how the loss of each update is read without a wait."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -57,19 +58,22 @@ class NonFiniteTracker:
         """The number of skipped updates, in a row and in total."""
         return [int(self.in_a_row), int(self.in_all)]
 
-    def unread(self) -> dict[str, float] | None:
-        """The last update, where the next `poll` is the first that gives it; its numbers are finite, or it is None."""
-        if self._is_copied is None or not self._values.isfinite().all():
-            return None
-        loss, grad_norm = self._values.tolist()
-        return {"step": self._step, "loss": loss, "grad_norm": grad_norm}
+    def unread(self) -> list[float | None] | None:
+        """Step, loss and gradient norm of the last update, where the next `poll` is the first that gives it; JSON.
 
-    def restore(self, counts: Sequence[int], unread: dict[str, float] | None = None) -> None:
+        A gradient norm that is not finite, as fp16 has at times, is None. So is all, where the loss is not.
+        """
+        loss, grad_norm = self._values.tolist()
+        if self._is_copied is None or not math.isfinite(loss):
+            return None
+        return [self._step, loss, grad_norm if math.isfinite(grad_norm) else None]
+
+    def restore(self, counts: Sequence[int], unread: Sequence[float | None] | None = None) -> None:
         """The inverse of `counts` and `unread`."""
         self.in_a_row, self.in_all = torch.tensor(counts, dtype=torch.int64, device=self.in_all.device)
-        unread = unread or {"step": 0, "loss": 0.0, "grad_norm": 0.0}
-        values = [unread["loss"], unread["grad_norm"]]
-        self._step, self._values = int(unread["step"]), torch.tensor(values, device=self.in_all.device)
+        step, *numbers = unread or (0, 0.0, 0.0)
+        values = [math.inf if number is None else number for number in numbers]
+        self._step, self._values = int(step or 0), torch.tensor(values, device=self.in_all.device)
         if self._is_copied is not None:
             self._is_copied.synchronize()  # what is still being copied would overwrite this
         self._seen.copy_(torch.tensor([*counts, self._step]))

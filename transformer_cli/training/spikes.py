@@ -67,7 +67,7 @@ class SpikeDetector:
     def add(self, step: int, loss: float, grad_norm: float) -> Spike | None:
         """Count an update whose loss is finite; return the spike that it completes, if it does."""
         if self.n_updates >= LEAST_UPDATES and loss >= self.threshold:
-            self.high.append((step, loss, grad_norm))
+            self.high.append((step, loss, grad_norm if math.isfinite(grad_norm) else 0.0))  # fp16 overflows at times
             return self._spike() if len(self.high) >= IN_A_ROW else None
         self.high = []  # noise, of which the statistics learn nothing
         self.n_updates += 1
