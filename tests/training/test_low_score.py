@@ -9,6 +9,7 @@ import pytest
 from tests.toy.run import config, run
 from transformer_cli.config.train import ScheduleConfig
 from transformer_cli.evaluation.metrics import Score
+from transformer_cli.training import low_score
 from transformer_cli.training.low_score import low_score_warning
 from transformer_cli.training.progress import Progress
 from transformer_cli.training.validation import DevScores, TranslationScores
@@ -25,10 +26,10 @@ def warning(step: int, evaluated: int, bleu: float = 0.4, name: str = "BLEU", ma
 
 def test_it_names_the_likely_causes_and_how_to_check_each() -> None:
     assert warning(240, 160) == (
-        "dev BLEU is 0.40, which is no more than chance, 2 warm-ups after the start. Likely causes: lines that are not"
-        " translations of each other, swapped sides or other languages (`tfm doctor` with the same arguments finds"
-        " these); a learning rate that is too high (the same command with schedule.lr=0.005 and another name=); too few"
-        " updates (1.5 epochs until now; if the dev nll, 6.500, still falls, wait or raise train.max_steps)"
+        "dev BLEU is 0.40, which is no more than chance, although the warm-up is long over. Likely causes: lines that"
+        " are not translations of each other, swapped sides or other languages (`tfm doctor` with the same arguments"
+        " finds these); a learning rate that is too high (the same command with schedule.lr=0.005 and another name=);"
+        " too few updates (1.5 epochs until now; if the dev nll, 6.500, still falls, wait or raise train.max_steps)"
     )
 
 
@@ -54,9 +55,12 @@ def test_what_does_not_translate_has_no_such_score() -> None:
     assert low_score_warning(SETTINGS, progress, DevScores(6.5), updates_per_epoch=160) == ""
 
 
-def test_a_run_warns_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("least", "n_lines"), [(2, 1), (200, 0)])
+def test_a_run_warns_in_one_line_but_not_in_its_first_updates(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, least: int, n_lines: int
+) -> None:
+    monkeypatch.setattr(low_score, "UPDATES", least)
     run(tmp_path, config(eval_every=2, max_steps=6, samples=0))
-    (line,) = [message for message in caplog.messages if "Likely causes" in message]
-    assert re.match(
-        r"step 2: dev BLEU is 0\.\d\d, which is no more than chance, 2 warm-ups after the start\. Likely", line
-    )
+    lines = [message for message in caplog.messages if "Likely causes" in message]
+    assert len(lines) == n_lines
+    assert all(re.match(r"step 2: dev BLEU is 0\.\d\d, which is no more than chance, although", line) for line in lines)
