@@ -337,7 +337,7 @@ def spiking() -> TrainConfig:
 
     def updating(self: TrainingState, *args: Any) -> Any:
         nonlocal now
-        now = spikes.batch_of(self.progress.step + 1, self.progress.skips)
+        now = spikes.batch_number(self.progress.step + 1, self.progress.skips)
         return update(self, *args)
 
     def spoilt(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from transformer_cli.errors import DivergedError
 from transformer_cli.training import nonfinite, rollback, spikes, state
 from transformer_cli.training import trainer as learning
 from transformer_cli.training.nonfinite import NonFiniteTracker
-from transformer_cli.training.spikes import Skip, Spike, SpikeDetector, batch_of, with_skip
+from transformer_cli.training.spikes import Skip, Spike, SpikeDetector, batch_number, with_skip
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.writers import Recorder
 
@@ -38,7 +38,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch, bad: Container[int] = BAD) -> None:
 
     def updating(self: TrainingState, *args: Any) -> Any:
         nonlocal now
-        now = batch_of(self.progress.step + 1, self.progress.skips)
+        now = batch_number(self.progress.step + 1, self.progress.skips)
         return update(self, *args)
 
     def spoilt(*args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -172,7 +172,7 @@ def spike(first: int, last: int) -> Spike:
 def test_a_hundred_updates_before_the_spike_two_hundred_batches_are_skipped_as_in_palm() -> None:
     skips = with_skip((), spike(1501, 1503), since=1000)
     assert skips == (Skip(1401, 200),)
-    assert [batch_of(step, skips) for step in (1, 1400, 1401, 1503)] == [1, 1400, 1601, 1703]
+    assert [batch_number(step, skips) for step in (1, 1400, 1401, 1503)] == [1, 1400, 1601, 1703]
     near = with_skip((), spike(1050, 1052), since=1000)  # no older checkpoint
     assert near == (Skip(1001, 200),)
 
@@ -180,7 +180,7 @@ def test_a_hundred_updates_before_the_spike_two_hundred_batches_are_skipped_as_i
 def test_no_batch_that_is_skipped_comes_back_and_none_is_used_twice() -> None:
     skips = with_skip((), spike(1501, 1503), since=1000)
     skips = with_skip(skips, spike(1450, 1452), since=1000)  # in what follows from the first rollback
-    used = [batch_of(step, skips) for step in range(1, 3000)]
+    used = [batch_number(step, skips) for step in range(1, 3000)]
     assert used == sorted(set(used))
     assert not set(used) & {*range(1401, 1601), *range(1650, 1653)}
     assert used[1348:1351] == [1349, 1750, 1751]
@@ -218,7 +218,7 @@ def test_a_rollback_trains_on_other_batches_from_before_the_spike(
     }
     found = losses(went_back)
     assert list(found) == list(range(1, 25))
-    monkeypatch.setattr(state, "batch_of", lambda step, skips: batch_of(step, [Skip(13, 10)]))
+    monkeypatch.setattr(state, "batch_number", lambda step, skips: batch_number(step, [Skip(13, 10)]))
     without = tmp_path / "without"  # a run that never had the other batches
     run(without, settings())
     assert losses(without) == found

@@ -67,7 +67,7 @@ from transformer_cli.training.run_directory import LOG_FILE, write_config
 from transformer_cli.training.saver import Saver
 from transformer_cli.training.schedules import ends_at_max_steps
 from transformer_cli.training.signals import StopNow
-from transformer_cli.training.spikes import Spike, batch_of
+from transformer_cli.training.spikes import Spike, batch_number
 from transformer_cli.training.state import TrainingState
 from transformer_cli.training.summary import summary_lines
 from transformer_cli.training.trainer import UpdateStats
@@ -280,7 +280,7 @@ class MainProcess:
 
     def report_spike(self, run: TrainingState, spike: Spike) -> None:
         step, plan, settings = run.progress.step, run.feed.plan, run.config.train
-        batches = [batch_of(number, run.progress.skips) for number in (spike.first, spike.last)]
+        batches = [batch_number(number, run.progress.skips) for number in (spike.first, spike.last)]
         todo = "" if settings.on_spike is OnSpike.rollback else ". train.clip_norm=1 or a lower rate may avoid it, and"
         LOGGER.warning(
             "step %d: loss spike: %.3f in steps %d to %d, %.3f ± %.3f before; gradient norm %.2f, %.2f before; batches"
@@ -454,7 +454,7 @@ class MainProcess:
         for setting, is_set in (("train.sharding=full", run.trainer.is_sharded), ("lora.rank", run.config.lora.rank)):
             if is_set:
                 raise EnvironmentFault(setting)
-        pairs, tokenizers = run.feed.pairs(batch_of(step, run.progress.skips)), run.prepared.tokenizers
+        pairs, tokenizers = run.feed.pairs(batch_number(step, run.progress.skips)), run.prepared.tokenizers
         with wrap_os_errors(self.run_dir, "keep the incident"):
             return write_divergence_dump(
                 self.run_dir, run.trainer, self._model_file(run), run.config, tokenizers, step=step, pairs=pairs

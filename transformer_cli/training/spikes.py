@@ -111,7 +111,7 @@ class Skip:
     n_batches: int
 
 
-def batch_of(step: int, skips: Sequence[Skip]) -> int:
+def batch_number(step: int, skips: Sequence[Skip]) -> int:
     """The number of the global batch of an update, both counted from 1."""
     return step + sum(skip.n_batches for skip in skips if skip.step <= step)
 

@@ -29,7 +29,7 @@ from transformer_cli.training.progress import MetricAccumulator, Progress
 from transformer_cli.training.ranks import Ranks
 from transformer_cli.training.resuming import load_checkpoint
 from transformer_cli.training.schedules import build_schedule, check_schedule
-from transformer_cli.training.spikes import SpikeDetector, batch_of
+from transformer_cli.training.spikes import SpikeDetector, batch_number
 from transformer_cli.training.trainer import Trainer, UpdateStats
 
 
@@ -64,7 +64,7 @@ class TrainingState:
 
     def batches(self, step: int) -> list[Batch]:
         """The batches of an update, the same on all ranks; made in a thread while another update is computed."""
-        return self.trainer.ready(self.feed.batches(batch_of(step, self.progress.skips)))
+        return self.trainer.ready(self.feed.batches(batch_number(step, self.progress.skips)))
 
     def remaining_steps(self) -> Iterator[int]:
         """The next step until the run is over, which an evaluation may decide; a rollback may go back in between."""
