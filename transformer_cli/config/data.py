@@ -368,6 +368,14 @@ class DataConfig:
         " (Ding et al. 2021).",
         affects="text",
     )
+    context_sentences: int = key(
+        0,
+        "Document level: how many sentences of the document before each source line the model reads with it. A blank"
+        " line ends a document; see docs/document_level.md.",
+        low=0,
+        high=20,
+        affects="text",
+    )
     subword_dropout: float = key(
         0.0,
         "BPE dropout (or unigram sampling's alpha): other subwords for a sentence in each epoch.",
@@ -497,6 +505,7 @@ class DataConfig:
             )
         self._check_fold()
         self._check_bidirectional()
+        self._check_context()
         self._check_columns()
         self._check_tags()
         check_bleu_tokenizer("data.bleu_tokenize", self.bleu_tokenize)
@@ -567,6 +576,24 @@ class DataConfig:
         ):
             if is_set:
                 raise ConfigError(f"data.bidirectional=true: does not go with {setting}. Leave one of them out")
+
+    def _check_context(self) -> None:
+        """Raise ConfigError for what has no document, or would tear or lose the context of a line."""
+        if not self.context_sentences:
+            return
+        augmented = next(iter(self.augment.rates), "")
+        for setting, is_set in (
+            (f"data.task={self.task}", not self.trained.translates),
+            ("data.bidirectional=true", self.bidirectional),
+            ("data.truncate_source=true", self.truncate_source),
+            (f"data.augment.{augmented}", bool(augmented)),
+            ("data.tokenizer.kind=word", self.tokenizer.kind is TokenizerKind.word and self.tokenizer.model is None),
+        ):
+            if is_set:
+                raise ConfigError(
+                    f"data.context_sentences={self.context_sentences}: does not go with {setting}. Leave one of them"
+                    " out"
+                )
 
     def _check_mtdata(self) -> None:
         """Raise ConfigError for an id that stands twice."""

@@ -627,6 +627,11 @@ class TrainConfig:
             raise ConfigError(
                 f"train.guided_alignment={weight:g}: data.task={data.task} has no cross-attention. Leave it out"
             )
+        if weight and data.context_sentences:
+            raise ConfigError(
+                f"data.context_sentences={data.context_sentences}: puts sentences before the words that"
+                f" train.guided_alignment={weight:g} has links of. Leave one of them out"
+            )
         if weight and data.subword_dropout:
             raise ConfigError(
                 f"data.subword_dropout={data.subword_dropout:g}: cuts words into other pieces than"

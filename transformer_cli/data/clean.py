@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transformer_cli.config.tasks import Task
+from transformer_cli.data.context import Context
 from transformer_cli.data.corpus import Text
 from transformer_cli.data.normalization import canonical, format_characters
 from transformer_cli.data.repetitions import repetitions
@@ -84,12 +85,17 @@ class CleanText:
 
     text: Text
     kept: npt.NDArray[np.bool_]
+    contexts_of_text: Callable[[], Iterator[Context]] | None = None  # of each pair of `text`
 
     def __len__(self) -> int:
         return int(self.kept.sum())
 
     def each(self) -> Iterator[tuple[str, str]]:
         return compress(self.text.each(), self.kept)
+
+    def contexts(self) -> Iterator[Context] | None:
+        """The context of each pair, with data.context_sentences."""
+        return None if self.contexts_of_text is None else compress(self.contexts_of_text(), self.kept)
 
     def shares(self, chosen: npt.NDArray[np.bool_]) -> list[int]:
         """The number of `chosen` pairs in each corpus of the text; `chosen` is a mask of these pairs."""

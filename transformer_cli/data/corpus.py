@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from transformer_cli.config.data import DataConfig, InlineTags, OnBad
 from transformer_cli.config.tags import language_of, languages_of, tags_in
+from transformer_cli.data.context import Context, contexts_of
 from transformer_cli.data.corpus_files import read_files
 from transformer_cli.data.detokenize import detokenized
 from transformer_cli.data.lines import Lines, shown
@@ -51,9 +52,11 @@ class ParallelText:
     targets: list[str] = field(default_factory=list)
     n_bad: int = 0  # pairs left out because a line of them could not be read
     parts: list[TextPart] = field(default_factory=list)  # each of several corpora; else none
+    contexts: list[Context] = field(default_factory=list)  # of each source, with data.context_sentences; else none
 
     def __post_init__(self) -> None:
         assert len(self.sources) == len(self.targets)
+        assert len(self.contexts) in (0, len(self.sources))
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -69,7 +72,12 @@ class ParallelText:
     def pick(self, indices: Iterable[int]) -> "ParallelText":
         """The pairs at `indices`, in their order."""
         indices = list(indices)
-        return ParallelText([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.n_bad)
+        return ParallelText(
+            [self.sources[i] for i in indices],
+            [self.targets[i] for i in indices],
+            self.n_bad,
+            contexts=[self.contexts[i] for i in indices] if self.contexts else [],
+        )
 
     def first(self, n: int) -> "ParallelText":
         """The first `n` pairs; of several parts, as many of each as its share of all is, and at least one."""
@@ -94,6 +102,7 @@ class SpooledText:
     known_tags: tuple[str, ...] = ()
     bad_pairs: list[str] = field(default_factory=list)  # what is wrong with those that a plugin's reader gave
     hashes: list[tuple[int, str]] = field(default_factory=list)  # of each corpus of a plugin, as the first pass gave it
+    kept: Sequence[Sequence[int]] = ()  # the pairs of each corpus that filters have kept, by number, if asked for
 
     @property
     def n_bad(self) -> int:
@@ -124,7 +133,14 @@ def load_text(config: DataConfig, split: Split) -> ParallelText | None:
     if corpora is None:
         return None
     text = _read(corpora, config, split, spool=None)
-    return replace(in_memory(text), parts=[] if split == "train" else parts_of(text, config))
+    parts = [] if split == "train" else parts_of(text, config)
+    return replace(in_memory(text), parts=parts, contexts=list(contexts_in(text, config)))
+
+
+def contexts_in(text: Text, config: DataConfig) -> Iterator[Context]:
+    """The context of each pair of a text in the order of its files; nothing without data.context_sentences."""
+    n = config.context_sentences
+    return contexts_of((source for source, _ in text.each()), n, config.all_tags, text.sizes) if n else iter(())
 
 
 def stream_text(config: DataConfig, spool: Path) -> SpooledText:

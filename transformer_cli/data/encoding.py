@@ -3,18 +3,20 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from transformer_cli.data.cache import Array
+from transformer_cli.data.context import Context, ContextEncoder, without_breaks
 from transformer_cli.data.shards import PartStore, each_part
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 
 _CHUNK = 10_000  # pairs encoded at a time
 
-Pairs = list[tuple[str, str]]
+_ItemT = TypeVar("_ItemT")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,15 @@ class Encoded:
             return np.zeros_like(self.lengths)
         rows = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return np.bincount(rows[np.isin(self.ids, list(wanted))], minlength=len(self.lengths))
+
+    def through_last(self, wanted: int) -> Array:
+        """How many tokens each sentence has up to the last token `wanted`, with it; 0 where it has none."""
+        found = np.zeros_like(self.lengths)
+        places = np.flatnonzero(self.ids == wanted)
+        starts = np.cumsum(self.lengths) - self.lengths
+        rows = np.repeat(np.arange(len(self.lengths)), self.lengths)[places]
+        np.maximum.at(found, rows, places - starts[rows] + 1)
+        return found
 
     def joined(self, second: "Encoded", tokenizer: Tokenizer) -> "Encoded":
         """Each of these texts, EOS, and that of `second`: see `data.pairs`; nothing where one of the two is empty."""
@@ -75,21 +86,31 @@ class Encoded:
         return Encoded(np.insert(kept, np.cumsum(lengths), eos_id), lengths + 1)
 
 
-def chunks(pairs: Iterable[tuple[str, str]], size: int) -> Iterator[Pairs]:
+def chunks(pairs: Iterable[_ItemT], size: int) -> Iterator[list[_ItemT]]:
     rest = iter(pairs)
     return iter(lambda: list(islice(rest, size)), [])
 
 
 def encoded(
-    pairs: Iterable[tuple[str, str]], tokenizers: Tokenizers, *, n_processes: int, store: PartStore | None = None
+    pairs: Iterable[tuple[str, str]],
+    tokenizers: Tokenizers,
+    *,
+    n_processes: int,
+    store: PartStore | None = None,
+    contexts: Iterable[Context] | None = None,
+    n_context: int = 0,
+    longest: int = 0,
 ) -> Iterator[tuple[Encoded, Encoded]]:
     """Both sides of chunks of `pairs`, in order, the same whatever the number of processes. Raises EnvironmentFault.
+
+    With `contexts`, of `n_context` sentences, each source has its own before it, in `longest` tokens together.
 
     One process is this one, in which SentencePiece uses threads; the Python around it then has one core.
     """
     models = (tokenizers.source.model_bytes, tokenizers.target.model_bytes)
-    work = _Encode(*models, n_threads=1 if n_processes > 1 else None)
-    parts = chunks(pairs, _CHUNK)
+    work = _Encode(*models, n_threads=1 if n_processes > 1 else None, n_context=n_context, longest=longest)
+    of_each: Iterable[Context] = repeat(()) if contexts is None else contexts
+    parts = chunks(zip(pairs, of_each, strict=contexts is not None), _CHUNK)
     return each_part(store, "encoded", work, parts, _Arrays(), n_processes=n_processes, what="encodes text")
 
 
@@ -118,16 +139,28 @@ class _Encode:
     source_model: bytes
     target_model: bytes
     n_threads: int | None
+    n_context: int = 0
+    longest: int = 0
+
+    @cached_property
+    def _context(self) -> ContextEncoder:
+        return ContextEncoder(self._tokenizers.source, self.n_context)
 
     @cached_property
     def _tokenizers(self) -> Tokenizers:
         source = Tokenizer(self.source_model)
         return Tokenizers(source, source if self.source_model == self.target_model else Tokenizer(self.target_model))
 
-    def __call__(self, pairs: Pairs) -> tuple[Encoded, Encoded]:
-        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+    def __call__(self, pairs: Sequence[tuple[tuple[str, str], Context]]) -> tuple[Encoded, Encoded]:
+        sources, targets = [source for (source, _), _ in pairs], [target for (_, target), _ in pairs]
         of_targets = self._tokenizers.encode_targets(sources, targets, n_threads=self.n_threads, as_written=True)
-        return (
-            Encoded.of(self._tokenizers.source, sources, n_threads=self.n_threads),
-            Encoded.of_sentences(of_targets),
+        return self._sources(sources, [context for _, context in pairs]), Encoded.of_sentences(of_targets)
+
+    def _sources(self, sources: list[str], contexts: Sequence[Context]) -> Encoded:
+        tokenizer = self._tokenizers.source
+        if not self.n_context:
+            return Encoded.of(tokenizer, sources, n_threads=self.n_threads)
+        plain = tokenizer.encode(list(map(without_breaks, sources)), n_threads=self.n_threads, as_written=True)
+        return Encoded.of_sentences(
+            self._context.put_before(plain, contexts, self.longest, n_threads=self.n_threads, as_written=True)
         )

@@ -30,6 +30,7 @@ from transformer_cli.data.cache_key import cache_key, input_hashes, is_mixed, vo
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.cleaning.clean_corpora import FilteringReport
+from transformer_cli.data.context import BREAK, ContextEncoder
 from transformer_cli.data.corpus import (
     ParallelText,
     TextPart,
@@ -115,6 +116,8 @@ def prepare(
     if tokenizers is not None:
         check_tags_of(config, tokenizers)
         check_separates(config, tokenizers.source)
+        if config.context_sentences:
+            ContextEncoder(tokenizers.source, config.context_sentences)  # refuses a vocabulary that cannot
     fetch(config, progress=progress)
     check_weights(config)
     check_tags(config)
@@ -178,6 +181,7 @@ def _build(
             tags=config.all_tags,
             key_of=sentence_key(config),
         )
+        train = replace(train, contexts_of_text=splits.contexts)
         n_left = report.n_read - report.n_bad
         if splits.filtering is not None:
             splits.filtering.require_pairs()
@@ -270,6 +274,8 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
 
     def train(sides: Sequence[int]) -> Tokenizer:
         n, tokenizer = len(text), config.tokenizer.of_side(sides[-1])
+        if config.context_sentences and 0 in sides:
+            tokenizer = replace(tokenizer, user_symbols=[*tokenizer.user_symbols, BREAK])
         chosen = np.array(sampled(n * len(sides), config.tokenizer, seed=config.seed))
         lines = [_at(text, side, chosen[chosen // n == place] % n) for place, side in enumerate(sides)]
         tags = config.all_tags if 0 in sides else []
@@ -314,8 +320,21 @@ def _encoded(
     numbers = {label: number for number, label in enumerate(labels)}
     classes = (numbers[label] for _, label in text.each()) if labels else iter(())
     source, target = tokenizers.source, tokenizers.target
+    n_added = 2 if config.trained.labels_lines else 1
+    longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
+    contexts = text.contexts()
+    context = None if contexts is None else ContextEncoder(source, config.context_sentences)
+    encoded_chunks = encoded(
+        _sides(text, config),
+        tokenizers,
+        n_processes=n_processes,
+        store=store,
+        contexts=contexts,
+        n_context=config.context_sentences,
+        longest=longest,
+    )
     with tqdm(total=len(text), desc="encoding", unit=" pairs", unit_scale=True, disable=off) as bar:
-        for sources, targets in encoded(_sides(text, config), tokenizers, n_processes=n_processes, store=store):
+        for sources, targets in encoded_chunks:
             if config.n_texts == 2:  # whose sides are the two texts
                 sources = sources.joined(targets, source)
             if config.truncate_source:
@@ -325,9 +344,9 @@ def _encoded(
             lengths = sources.lengths, targets.lengths
             if not config.trained.translates:  # what has one side is as long as that
                 lengths = ((sources if config.trained.has_source else targets).lengths,) * 2
-            n_added = 2 if config.trained.labels_lines else 1
-            longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
             n_tags = sources.count(source.tag_ids)
+            if context is not None:  # which no length ratio counts, either
+                n_tags = np.maximum(n_tags, sources.through_last(context.break_id))
             keep = keep_mask(*lengths, longest, config.max_ratio, report=report, n_tags=n_tags)
             report.max_length = config.max_length
             kept.append(keep)
@@ -419,14 +438,16 @@ def _vocab_sizes(tokenizers: Tokenizers) -> dict[str, int]:
 
 def _write_text(path: Path, text: ParallelText) -> None:
     parts = {"parts": [asdict(part) for part in text.parts]} if text.parts else {}
-    _write_json(path, {"sources": text.sources, "targets": text.targets, **parts})
+    contexts = {"contexts": text.contexts} if text.contexts else {}
+    _write_json(path, {"sources": text.sources, "targets": text.targets, **parts, **contexts})
 
 
 def _read_text(folder: Path, split: Split) -> ParallelText:
     content = json.loads((folder / f"{split}.json").read_bytes())
     apart = json.loads((folder / _SETS).read_bytes()) if (folder / _SETS).exists() else {}
     parts = [TextPart(**part) for part in apart.get(split) or content.get("parts", [])]
-    return ParallelText(content["sources"], content["targets"], parts=parts)
+    contexts = list(map(tuple, content.get("contexts", [])))
+    return ParallelText(content["sources"], content["targets"], parts=parts, contexts=contexts)
 
 
 def _write_json(path: Path, content: object) -> None:

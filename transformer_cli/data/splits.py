@@ -7,16 +7,21 @@ corpus has one of its own; dev is then held out of the rest.
 import hashlib
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, islice
 from pathlib import Path
+from typing import TypeVar
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.cleaning.clean_corpora import FilteringReport, cleaned
+from transformer_cli.data.context import Context
 from transformer_cli.data.corpus import (
     ParallelText,
+    SpooledText,
     Text,
+    contexts_in,
     in_memory,
     load_text,
     parts_of,
@@ -32,6 +37,7 @@ from transformer_cli.errors import DataError
 
 MAX_HELD_OUT = 0.05  # of the pairs, in each of dev and test
 _HELD_OUT: tuple[Split, ...] = ("dev", "test")
+_ItemT = TypeVar("_ItemT")
 
 
 @dataclass
@@ -42,6 +48,7 @@ class HeldOut:
     sources: frozenset[str] = frozenset()  # as `canonical` has them, without tags; no training pair may have one
     n_before: int = 0  # pairs before these were held out
     sizes: list[int] = field(default_factory=list)  # pairs of each corpus
+    indices: Sequence[int] = ()  # of the pairs in the training text
     n_asked: int | None = None  # sentences, where they were more than MAX_HELD_OUT allows
     fold: Fold | None = None  # which they are
 
@@ -58,6 +65,7 @@ class Splits:
     test: ParallelText | None
     held: dict[Split, HeldOut] = field(default_factory=dict)
     filtering: FilteringReport | None = None  # of `train`, by the filters of data.clean
+    contexts: Callable[[], Iterator[Context]] | None = None  # of each pair of `train`, with data.context_sentences
 
     @property
     def held_out(self) -> frozenset[str]:
@@ -81,10 +89,11 @@ def load_splits(config: DataConfig, spool: Path, store: PartStore | None = None,
 
     The training text is kept in files in the folder `spool`. Raises Incomplete where shards have still to clean it.
     """
-    train, filtering = stream_text(config, spool), None
-    if config.filters:
-        train, filtering = cleaned(train, config, spool, store, progress=progress)
+    raw = stream_text(config, spool)
+    train, filtering = cleaned(raw, config, spool, store, progress=progress) if config.filters else (raw, None)
     splits = Splits(train, dev=ParallelText(), test=None, filtering=filtering)
+    if config.context_sentences:
+        splits.contexts = partial(_contexts, raw, train.kept, config)
     named: dict[Split, ParallelText | None] = {}
     if (fold := fold_of(config)) is not None:  # first, for dev is held out of the rest
         splits.held["test"] = hold_out_fold(train, fold, config)
@@ -103,19 +112,40 @@ def load_splits(config: DataConfig, spool: Path, store: PartStore | None = None,
     for split, held in splits.held.items():
         parts = parts_of(train, config) if any(train.tags) else []
         held.text.parts = [replace(part, n=n) for part, n in zip(parts, held.sizes, strict=False) if n]
+        if splits.contexts is not None:
+            held.text.contexts = list(_at(held.indices, splits.contexts()))
         named[split] = held.text if len(held.text) else None
     dev, splits.test = named["dev"], named["test"]
-    splits.dev = dev if dev is not None else _in_memory_without(train, splits.held_out, config)
+    splits.dev = dev if dev is not None else _in_memory_without(splits, config)
     return splits
 
 
-def _in_memory_without(text: Text, held_out: frozenset[str], config: DataConfig) -> ParallelText:
-    """The pairs whose source is not held out."""
+def _in_memory_without(splits: Splits, config: DataConfig) -> ParallelText:
+    """The training pairs whose source is not held out."""
+    held_out, text = splits.held_out, in_memory(splits.train)
+    if splits.contexts is not None:
+        text.contexts = list(splits.contexts())
     if not held_out:
-        return in_memory(text)
+        return text
     key_of, tags = sentence_key(config), config.all_tags
-    pairs = [(source, target) for source, target in text.each() if key_of(split_tags(source, tags)[1]) not in held_out]
-    return ParallelText([source for source, _ in pairs], [target for _, target in pairs], text.n_bad)
+    return text.pick(n for n, line in enumerate(text.sources) if key_of(split_tags(line, tags)[1]) not in held_out)
+
+
+def _contexts(raw: SpooledText, kept: Sequence[Sequence[int]], config: DataConfig) -> Iterator[Context]:
+    """The contexts of the training pairs that the filters have `kept`: what stood before them in the `raw` text."""
+    if not kept:
+        return contexts_in(raw, config)
+    starts = accumulate(raw.sizes, initial=0)
+    numbers = (start + number for start, its in zip(starts, kept, strict=False) for number in its)
+    return _at(numbers, contexts_in(raw, config))
+
+
+def _at(indices: Iterable[int], items: Iterator[_ItemT]) -> Iterator[_ItemT]:
+    """The items at `indices`, which rise."""
+    last = -1
+    for index in indices:
+        yield next(islice(items, index - last - 1, None))
+        last = index
 
 
 def hold_out_fold(text: Text, fold: Fold, config: DataConfig) -> HeldOut:
@@ -154,8 +184,8 @@ def hold_out_fold(text: Text, fold: Fold, config: DataConfig) -> HeldOut:
             " Use more folds, or more text"
         )
     held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
-    sizes = _sizes(text, [index for index, _, _ in pairs])
-    return HeldOut(held, frozenset(sources), n_pairs, sizes, fold=fold)
+    indices = [index for index, _, _ in pairs]
+    return HeldOut(held, frozenset(sources), n_pairs, _sizes(text, indices), indices, fold=fold)
 
 
 def _sizes(text: Text, indices: Sequence[int]) -> list[int]:
@@ -214,5 +244,5 @@ def hold_out(
     chosen = [key for _, key in heapq.nlargest(n_held, ranks)]
     pairs = sorted(pair for key in chosen for pair in found[key].values())
     held = ParallelText([source for _, source, _ in pairs], [target for _, _, target in pairs])
-    sizes = _sizes(text, [index for index, _, _ in pairs])
-    return HeldOut(held, frozenset(chosen), n_pairs, sizes, n_asked=n if n > most else None)
+    indices = [index for index, _, _ in pairs]
+    return HeldOut(held, frozenset(chosen), n_pairs, _sizes(text, indices), indices, n_asked=n if n > most else None)

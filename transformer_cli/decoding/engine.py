@@ -33,6 +33,7 @@ class Capabilities:
     attention: bool = True  # with force-decoding
     search_scores: bool = True  # of the hypotheses that it finds
     tags: bool = True  # before lines
+    context: bool = True  # sentences of the document before a line
     traces: bool = True  # DecodeRequest.n_likeliest
     batch_invariant: bool = False  # decode.batch_invariant
     shortlist: bool = False  # decode.shortlist
@@ -84,9 +85,21 @@ class Engine(Protocol):
 
 
 def check_supported(
-    capabilities: Capabilities, config: DecodeConfig, options: TranslateOptions = DEFAULT_OPTIONS
+    capabilities: Capabilities,
+    config: DecodeConfig,
+    options: TranslateOptions = DEFAULT_OPTIONS,
+    *,
+    n_context: int = 0,
 ) -> None:
-    """Raise ConfigError for what the engine, or the search, does not have: the only place that refuses it."""
+    """Raise ConfigError for what the engine, or the search, does not have: the only place that refuses it.
+
+    `n_context` is the number of sentences before a line that the model reads with it.
+    """
+    if n_context and not capabilities.context:
+        raise ConfigError(
+            f"data.context_sentences={n_context}: the model reads the sentences before a line, which"
+            f" engine={capabilities.engine} cannot. Use --engine torch with the model file"
+        )
     check_search(config)
     for setting, is_supported in _settings(capabilities, config, options):
         if not is_supported:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, LongLines
+from transformer_cli.data.context import Context, ContextEncoder, contexts_of, without_breaks
 from transformer_cli.data.normalization import format_characters, has_letters, normalize, visible
 from transformer_cli.data.sentences import has_no_spaces
 from transformer_cli.data.tags import split_tags
@@ -41,7 +42,7 @@ class Segment:
     part: int  # number within its line
     ids: list[int]  # without EOS
     text: str = ""  # which `ids` encode, without its tags
-    n_tags: int = 0  # tokens before those of the text
+    n_tags: int = 0  # tokens before those of the text: of its tags, and of its context
     prefix: tuple[int, ...] = ()  # tokens that its translation begins with
     n_first: int = 0  # of them those that the model's every translation begins with, as that of its language
     terms: tuple[Term, ...] = ()  # of the terminology, that are in `text`
@@ -94,6 +95,8 @@ class Planner:
         self.copies_letterless = text.copies_letterless(config) and any(map(str.isalpha, tokenizers.source.alphabet))
         # For a model that may have been trained on single sentences only, a long line is split into these.
         self.packs_sentences = config.split_sentences is False or text.multi_sentence_share is not None
+        n = text.context_sentences
+        self.context = ContextEncoder(tokenizers.source, n) if n else None
 
     def plan(
         self,
@@ -102,8 +105,12 @@ class Planner:
         *,
         copies: bool = True,
         check: Callable[[], object] = goes_on,
+        contexts: Sequence[Context] | None = None,
     ) -> list[PlannedLine]:
         """A prefix is for the first segment of its line, a term for every segment that contains it, a tag for all.
+
+        For a model that reads `contexts`, each segment has that of its line, then the segments before it; if none are
+        given, the lines are documents, which blank lines divide.
 
         A line without a letter has no segments if it `copies` such lines, unless it has a prefix or a term. `check` is
         called before each line; what it raises ends the planning.
@@ -111,6 +118,9 @@ class Planner:
         source, plain, work = self.tokenizers.source, self.plain_source, []
         shown = [visible(line) if source.normalizes else line for line in lines]
         split = [split_tags(line, source.tags) for line in shown]
+        if self.context is not None:
+            contexts = contexts or list(contexts_of(shown, self.context.n, source.tags))
+            split = [(tags, without_breaks(text)) for tags, text in split]
         encoded = plain.encode([text for _, text in split])
         for n, ((own_tags, text), ids) in enumerate(zip(split, encoded, strict=True)):
             check()
@@ -129,7 +139,13 @@ class Planner:
                 prefix = (*first_ids, *given)
                 terms = self.terminology.find(part.text) if self.terminology else ()
                 tagged = source.behind(tags, part.ids)
-                segments.append(Segment(n, i, tagged, part.text, source.n_tags(tagged), prefix, n_first, tuple(terms)))
+                n_tags = source.n_tags(tagged)
+                if self.context is not None and contexts:
+                    before = (*contexts[n], *(one.text for one in parts[:i]))[-self.context.n :]
+                    room = [self.max_source_length - len(tagged)]
+                    (context,) = self.context.before([before], room)
+                    tagged, n_tags = [*tagged[:n_tags], *context, *tagged[n_tags:]], n_tags + len(context)
+                segments.append(Segment(n, i, tagged, part.text, n_tags, prefix, n_first, tuple(terms)))
             invisible = tuple(dict.fromkeys(format_characters(lines[n]))) if shown[n] is not lines[n] else ()
             work.append(
                 PlannedLine(text, segments, too_long, unknown_characters(text, ids, plain), invisible, tags=tags)

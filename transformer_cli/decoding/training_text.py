@@ -8,7 +8,9 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.decode import DecodeConfig, LongLines
 from transformer_cli.config.model import Positions
 from transformer_cli.config.tags import language_of, languages_of
+from transformer_cli.data.context import MANY
 from transformer_cli.decoding.search.request import longest_translation
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import ModelFile
 
 LONGEST = 256  # tokens of a source, where the model file has no limit
@@ -40,6 +42,7 @@ class TrainingText:
     always_tagged: bool = False  # whether every source line had a tag
     truncates: bool = False  # whether longer sources were truncated, as for summaries
     translates_letterless: bool = False  # whether lines without a letter had translations, as numbers in words
+    context_sentences: int = 0  # of the document before a source line, which were read with it
 
     def language_of(self, tags: Sequence[str]) -> str:
         """The language that a line with these tags is translated into; empty where they name none of several."""
@@ -99,11 +102,23 @@ def _always_tagged(data: Mapping[str, Any]) -> bool:
     return isinstance(entries, list) and bool(entries) and all(isinstance(entry, str) and entry for entry in entries)
 
 
+def _context_sentences(data: Mapping[str, Any]) -> int:
+    """`data` is the config in a model file, which may hold anything."""
+    n = data.get("context_sentences")
+    return n if isinstance(n, int) and 0 <= n <= MANY else 0
+
+
 UNKNOWN_TEXT = TrainingText()
 
 
 def training_text(models: Sequence[_Described], *, max_positions: int | None = None) -> TrainingText:
     """The facts about the training text of one model, or those that hold for all of an ensemble."""
+    contexts = [_context_sentences(model.data) for model in models]
+    if len(set(contexts)) > 1:
+        raise ConfigError(
+            f"checkpoint: the models of an ensemble were trained with data.context_sentences={contexts}."
+            " Choose models that read the same context"
+        )
     lengths = [model.data.get("max_length") for model in models]
     shares = [model.multi_sentence_share for model in models]
     known = [share for share in shares if share is not None]
@@ -121,4 +136,5 @@ def training_text(models: Sequence[_Described], *, max_positions: int | None = N
         truncates=any(model.data.get("truncate_source") is True for model in models),
         always_tagged=all(_always_tagged(model.data) for model in models),
         max_positions=min([*tables, *([] if max_positions is None else [max_positions])], default=None),
+        context_sentences=contexts[0],
     )

@@ -5,6 +5,7 @@ from copy import copy
 from dataclasses import replace
 
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.data.context import Context
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import DecodeRequest, Engine, check_supported
 from transformer_cli.decoding.plan import Hypotheses, PlannedLine, Planner, Segment, goes_on
@@ -24,7 +25,7 @@ from transformer_cli.errors import quoted
 
 
 class Translator:
-    """Translates lines with any engine; a translation depends on its own line only.
+    """Translates lines with any engine; a translation depends on its own line, and its context, only.
 
     (A sample also depends on `seed` and on the line's number.) Raises ConfigError for what the engine or the search
     does not have, and DataError for a term that the vocabulary cannot write.
@@ -33,7 +34,7 @@ class Translator:
     def __init__(
         self, engine: Engine, config: DecodeConfig, *, seed: int = 1, options: TranslateOptions = DEFAULT_OPTIONS
     ) -> None:
-        check_supported(engine.capabilities, config, options)
+        check_supported(engine.capabilities, config, options, n_context=engine.text.context_sentences)
         self.engine, self.config, self.seed, self.options = engine, config, seed, options
         self.planner = Planner(engine.tokenizers, engine.text, config, options.terminology, options.tags)
         self.constraints = ConstraintStep(engine, config, options.terminology)
@@ -60,8 +61,11 @@ class Translator:
         first_line: int = 1,
         prefixes: Sequence[tuple[int, ...]] | None = None,
         on_progress: Callable[[int], object] | None = None,
+        contexts: Sequence[Context] | None = None,
     ) -> list[Translated]:
         """One result for each line, in order. A line without tokens gives "" and is not searched.
+
+        For a document-level model, the lines are documents, which blank lines divide, unless `contexts` are given.
 
         `prefixes` are ids that the translation of each line begins with, at most as many as `room` allows. Lines are
         numbered from `first_line` in warnings. `on_progress` gets the number of lines finished since its last call.
@@ -70,7 +74,7 @@ class Translator:
         if prefixes is not None and not self.options.prefixes:
             check_supported(self.engine.capabilities, self.config, replace(self.options, prefixes=True))
         request = DecodeRequest(self.config, self.seed, first_line, self.options.n_likeliest)
-        work = self.planned(lines, prefixes, first_line)
+        work = self.planned(lines, prefixes, first_line, contexts)
         found, results = self._search(work, request, on_progress or (lambda n_lines: None))
         unsatisfied, misplaced = self.constraints.apply(work, found, request)
         if self.options.warns:
@@ -101,10 +105,14 @@ class Translator:
         return self.options.terminology is None and not needs_more
 
     def planned(
-        self, lines: Sequence[str], prefixes: Sequence[tuple[int, ...]] | None = None, first_line: int = 1
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[tuple[int, ...]] | None = None,
+        first_line: int = 1,
+        contexts: Sequence[Context] | None = None,
     ) -> list[PlannedLine]:
         """Lines with their segments; warns of what is unusual."""
-        work = self.planner.plan(lines, prefixes, check=self.check)
+        work = self.planner.plan(lines, prefixes, check=self.check, contexts=contexts)
         if self.options.warns:
             self.planner.warn_too_long(work, first_line)
             self.planner.warn_of_tags(lines, work, first_line)

@@ -94,10 +94,14 @@ def to_leave_out(run_dir: Path | None, model: ModelFile) -> list[str]:
 
 def plain_text(text: ParallelText) -> dict[str, Any]:
     """A text as JSON has it."""
-    return {"sources": text.sources, "targets": text.targets, "parts": [asdict(part) for part in text.parts]}
+    plain = {"sources": text.sources, "targets": text.targets, "parts": [asdict(part) for part in text.parts]}
+    return {**plain, "contexts": text.contexts} if text.contexts else plain
 
 
 def text_of(plain: dict[str, Any]) -> ParallelText:
     """The inverse of `plain_text`. Raises what MALFORMED lists, or AssertionError."""
     parts = [TextPart(**part) for part in plain["parts"]]
-    return ParallelText(list(map(str, plain["sources"])), list(map(str, plain["targets"])), parts=parts)
+    contexts = [tuple(map(str, context)) for context in plain.get("contexts", [])]
+    return ParallelText(
+        list(map(str, plain["sources"])), list(map(str, plain["targets"])), parts=parts, contexts=contexts
+    )

@@ -135,7 +135,7 @@ def named_test_set(
         sources = tagged_for(sources, tags_between(model, source, target), model, f"data={data.name}")
     elif (asked.source or asked.target) and data.all_tags:
         _refuse_for_tagged(asked, sources, model, data)
-    return TestSet(data.test_name, sources, [text.targets], text.parts)
+    return TestSet(data.test_name, sources, [text.targets], text.parts, contexts=text.contexts)
 
 
 def _code_there(code: str, theirs: Sequence[str]) -> str:

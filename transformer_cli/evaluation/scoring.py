@@ -8,6 +8,7 @@ import torch
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import Positions
+from transformer_cli.data.context import Context, ContextEncoder, contexts_of, without_breaks
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.decoding.plan import TagWarnings, named
@@ -46,27 +47,34 @@ def score_translations(
     first_line: int = 1,
     unknown: UnknownCounter | None = None,
     tags: Sequence[str] = (),
+    contexts: Sequence[Context] | None = None,
 ) -> list[ScoredTranslation]:
     """Force-decode each (source, translation); messages number them from `first_line`.
 
-    A source that does not begin with a tag gets `tags`, which are the model's.
+    A source that does not begin with a tag gets `tags`, which are the model's. For a document-level model, the sources
+    are documents, which blank lines divide, unless `contexts` are given.
 
     Raises DataError for one that is longer than the position table of a model.
     """
     tokenizers = files[0].tokenizers
-    entry, known = " ".join(tags), tokenizers.source.tags
+    entry, known, text = " ".join(tags), tokenizers.source.tags, training_text(files)
+    if n_context := text.context_sentences:
+        contexts = contexts or list(contexts_of((source for source, _ in pairs), n_context, known))
+        pairs = [(without_breaks(source), translation) for source, translation in pairs]
     sources, targets = tokenizers.encode_scored(pairs, tags)
     pairs = [(with_tags(source, entry, known), translation) for source, translation in pairs]
     if unknown is not None:
         for i, (source, translation) in enumerate(pairs):
             of_source = unknown_characters(source, sources[i], tokenizers.source)
             unknown.add(first_line + i, of_source + unknown_characters(translation, targets[i], tokenizers.target))
-    text = training_text(files)
     warnings = TagWarnings(text, tokenizers.source)
     for number, (source, _) in enumerate(pairs, start=first_line):
         if source.strip():
             warnings.check(number, source, split_tags(source, known)[0])
     longest = [max(map(len, ids)) for ids in zip(sources, targets, strict=True)]
+    if contexts and n_context:
+        encoder = ContextEncoder(tokenizers.source, n_context)
+        sources = encoder.put_before(sources, contexts, text.longest_source(config))
     for file in files:
         refuse_beyond_table(file, longest, first_line)
     if not files[0].task.has_source:

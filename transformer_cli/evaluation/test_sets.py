@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.data.context import Context
 from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import Lines, read_lines, shown
@@ -39,6 +40,7 @@ class TestSet:
     references: Sequence[Sequence[str]]
     parts: Sequence[TextPart] = ()  # which are scored by themselves, too; none of most
     languages: tuple[str, str] | None = None  # of the sources and the references, where the set itself says so
+    contexts: Sequence[Context] = ()  # of each source, where they do not stand before it in the set
 
 
 _LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{2,4})?")

@@ -191,6 +191,8 @@ def data_lines(facts: Mapping[str, Any]) -> list[Row]:
     if named := provenance.get("languages"):
         more = f" and {len(named) - _N_LANGUAGES} more" if len(named) > _N_LANGUAGES else ""
         rows.append(("languages stated", ", ".join(map(str, named[:_N_LANGUAGES])) + more))
+    if n_context := data.get("context_sentences"):
+        rows.append(("document level", f"reads {n_context} before each source line; a blank line ends a document"))
     report = provenance.get("cleaning")
     if not report:
         return [*rows, ("cleaning", UNKNOWN)]

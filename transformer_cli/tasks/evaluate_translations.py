@@ -130,7 +130,10 @@ def report_test_set(
 
     The robustness of the model is logged in a few lines, and its table is written to robustness.json beside it.
     """
-    models, test_set = [read_model(path)], TestSet(name, test.sources, [test.targets], test.parts)
+    models, test_set = (
+        [read_model(path)],
+        TestSet(name, test.sources, [test.targets], test.parts, contexts=test.contexts),
+    )
     opened = Opened([path], models, TORCH)
     decode = opened.decode_config(decode, device)
     saved_as = default_place([path], models, test_set, search_name(decode, seed=seed))
@@ -241,7 +244,7 @@ def translate(translator: Translator, test: TestSet) -> list[str]:
     with tqdm(
         total=len(test.sources), unit="line", desc="translate", disable=None, leave=False, file=sys.stderr
     ) as bar:
-        results = translator.translate(test.sources, on_progress=bar.update)
+        results = translator.translate(test.sources, on_progress=bar.update, contexts=test.contexts or None)
     if n_split := sum(result.n_parts > 1 and not result.split for result in results):
         LOGGER.info("%s: %d lines were translated sentence by sentence", test.name, n_split)
     unknown = UnknownCounter()

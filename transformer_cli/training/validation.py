@@ -25,6 +25,7 @@ from transformer_cli.config.tasks import ACCURACY, BLEU
 from transformer_cli.config.train import TrainConfig, ranking_metric
 from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.context import ContextEncoder, without_breaks
 from transformer_cli.data.corpus import ParallelText, text_sha256
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.sentences import share_of_several, translates_letterless
@@ -336,7 +337,13 @@ class TranslationValidator(Validator):
 
     def encode(self, text: ParallelText) -> EncodedCorpus:
         data = self.config.data
-        return encode_pairs(text, self.tokenizers, max_length=data.max_length, truncate_source=data.truncate_source)
+        return encode_pairs(
+            text,
+            self.tokenizers,
+            max_length=data.max_length,
+            truncate_source=data.truncate_source,
+            n_context=data.context_sentences,
+        )
 
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
         return self._scored(nll, self.translate(model, self.config.decode, between))
@@ -366,11 +373,14 @@ class TranslationValidator(Validator):
             multi_sentence_share=self.multi_sentence_share,
             translates_letterless=self.translates_letterless,
             max_positions=table.max_positions if table.positions is Positions.learned else None,
+            context_sentences=data.context_sentences,
         )
         translator = torch_translator(
             model, self.tokenizers, decode, device=self.device, seed=self.config.seed, text=text
         )
-        translated = translator.translate(self.text.sources, on_progress=lambda n_lines: between())
+        translated = translator.translate(
+            self.text.sources, on_progress=lambda n_lines: between(), contexts=self.text.contexts or None
+        )
         return [line.text for line in translated]
 
     def by_length_penalty(
@@ -426,12 +436,20 @@ def perplexity(nll: float) -> float:
 
 
 def encode_pairs(
-    text: ParallelText, tokenizers: Tokenizers, *, max_length: int, truncate_source: bool = False
+    text: ParallelText, tokenizers: Tokenizers, *, max_length: int, truncate_source: bool = False, n_context: int = 0
 ) -> EncodedCorpus:
-    """The pairs as token ids with EOS, without those that are too long for training."""
+    """The pairs as token ids with EOS, without those that are too long for training.
+
+    With `n_context`, sources have their contexts before them, of as many sentences.
+    """
     encoded = tokenizers.encode_targets(text.sources, text.targets, as_written=True)
     targets = [[*ids, *tokenizers.target.end_ids] for ids in encoded]
     sources = encoded_lines(tokenizers.source, text.sources)
+    if n_context and text.contexts:
+        context, end_ids = ContextEncoder(tokenizers.source, n_context), tokenizers.source.end_ids
+        plain = tokenizers.source.encode(list(map(without_breaks, text.sources)), as_written=True)
+        longest = max_length - len(end_ids)
+        sources = [[*ids, *end_ids] for ids in context.put_before(plain, text.contexts, longest, as_written=True)]
     if truncate_source:
         n_end = len(tokenizers.source.end_ids)
         sources = [

@@ -34,6 +34,7 @@ FIREFOX_ALONE = Capabilities(
     attention=False,
     search_scores=False,
     tags=False,
+    context=False,
     traces=False,
     remedies={
         "decode.search": (

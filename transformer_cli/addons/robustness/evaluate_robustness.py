@@ -5,6 +5,7 @@ import sys
 from tqdm import tqdm
 
 from transformer_cli.addons.robustness.robustness import RobustnessReport, make_suite, robustness_report
+from transformer_cli.data.context import Context, contexts_of
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.logs import LOGGER
@@ -30,7 +31,11 @@ def measure_robustness(
     if not sources:
         LOGGER.warning("%s: no line that could be perturbed, so nothing is said of robustness", test.name)
         return None
+    contexts: list[Context] | None = None
+    if n_context := translator.text.context_sentences:  # what is before a line is not perturbed
+        of_test = test.contexts or list(contexts_of(test.sources, n_context, tags))
+        contexts = [of_test[number] for row in suite.rows for number in row.numbers]
     LOGGER.info("%s: translating %s perturbed lines", test.name, f"{len(sources):,}")
     with tqdm(total=len(sources), unit="line", desc="robustness", disable=None, leave=False, file=sys.stderr) as bar:
-        results = translator.translate(sources, on_progress=bar.update)
+        results = translator.translate(sources, on_progress=bar.update, contexts=contexts)
     return robustness_report(suite, hypotheses, [result.text for result in results], test.references)

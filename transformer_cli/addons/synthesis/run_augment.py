@@ -45,6 +45,8 @@ from transformer_cli.languages import iso_639_1
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
+from transformer_cli.models.exported import Exported
+from transformer_cli.models.file import ModelFile
 from transformer_cli.models.locate import locate_models
 from transformer_cli.text_io import check_input, check_output, decode_line
 from transformer_cli.training.signals import stop_signals
@@ -108,6 +110,7 @@ def make(name: Path, shard: Shard, config: AugmentConfig) -> tuple[CorpusReport,
         decode=config.decode,
         options=options,
     )
+    _refuse_document_level(opened.models)
     decode = with_own_length_penalty(config.decode, opened.length_penalties)
     config, model = replace(config, decode=decode), opened.models[0]
     options = replace(options, tags=asked_tags(model, config.tag, config.source_lang, config.target_lang))
@@ -299,6 +302,7 @@ def forward_scores(config: AugmentConfig, languages: Pair) -> LogProbs | None:
     if config.forward is None:
         return None
     files = read_models(locate_models(config.forward, config.runs))
+    _refuse_document_level(files)
     theirs = files[0].source_lang, files[0].target_lang
     if theirs != languages:
         raise ConfigError(
@@ -318,6 +322,15 @@ def forward_scores(config: AugmentConfig, languages: Pair) -> LogProbs | None:
         return [next(per_token) if fit else -math.inf for fit in fits]
 
     return scores
+
+
+def _refuse_document_level(models: Sequence[ModelFile | Exported]) -> None:
+    """Raise ConfigError for a model that reads the lines before a line: text is divided here, and lines left out."""
+    if n_context := training_text(models).context_sentences:
+        raise ConfigError(
+            f"checkpoint: the model was trained with data.context_sentences={n_context}, and here each line stands"
+            " alone. Choose a model of sentences, or translate documents with `tfm translate`"
+        )
 
 
 def _warn_of_few(result: Augmented) -> None:

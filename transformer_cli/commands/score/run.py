@@ -15,11 +15,13 @@ from tqdm import tqdm
 
 from transformer_cli.commands.score.keys import ScoreConfig
 from transformer_cli.config.tasks import Task, all_tasks
+from transformer_cli.data.context import History
 from transformer_cli.data.lines import TextInput, read_chunks, shown, split_lines
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import with_own_length_penalty
 from transformer_cli.decoding.plan import check_given_tags
+from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.inference.precision import choose_precision, in_precision
@@ -64,7 +66,9 @@ def run(config: ScoreConfig) -> None:
     tags = asked_tags(models[0], config.tag, config.source_lang, config.target_lang)
     check_given_tags(tags, models[0].tokenizers.source.tags)
     score = partial(score_translations, model, models, config.decode, device, tags=tags)
-    scorer = PairScorer(score, config, unit="line" if is_text else "pair", is_text=is_text)
+    n_context = training_text(models).context_sentences
+    history = History(n_context, models[0].tokenizers.source.tags) if n_context else None
+    scorer = PairScorer(score, config, unit="line" if is_text else "pair", is_text=is_text, history=history)
     if config.source is not None:
         scorer.score_files(given)
         return
@@ -138,15 +142,22 @@ def format_score(scored: ScoredTranslation, line: int, config: ScoreConfig) -> s
 class PairScorer(LineFilter):
     """Prints the score of each pair of standard input or of two files, and in the end the sum on stderr.
 
-    Without a source the lines are text: `is_text`.
+    Without a source the lines are text: `is_text`. A document-level model reads the `history` before each source.
     """
 
     progress = "score"
 
     def __init__(
-        self, score: Callable[..., list[ScoredTranslation]], config: ScoreConfig, *, unit: str, is_text: bool = False
+        self,
+        score: Callable[..., list[ScoredTranslation]],
+        config: ScoreConfig,
+        *,
+        unit: str,
+        is_text: bool = False,
+        history: History | None = None,
     ) -> None:
         super().__init__(None, strict=config.strict)
+        self._history = history
         self._score, self._config, self.unit, self._is_text = score, config, unit, is_text
         self.n_tokens, self.total, self.unknown = 0, 0.0, UnknownCounter()
 
@@ -173,8 +184,12 @@ class PairScorer(LineFilter):
         self.report()
 
     def _score_pairs(self, pairs: Sequence[_Pair]) -> None:
+        contexts = None if self._history is None else [self._history.before(pair.source) for pair in pairs]
         scored = self._score(
-            [(pair.source, pair.translation) for pair in pairs], first_line=self.n_lines + 1, unknown=self.unknown
+            [(pair.source, pair.translation) for pair in pairs],
+            first_line=self.n_lines + 1,
+            unknown=self.unknown,
+            contexts=contexts,
         )
         for line, one in enumerate(scored, start=self.n_lines + 1):
             print(format_score(one, line, self._config))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.config.shared import OutputFormat
+from transformer_cli.data.context import Context, without_breaks
 from transformer_cli.data.lines import ChunkSource, read_chunks, read_lines, shown, split_lines
 from transformer_cli.decoding.explain import Record, check_length, explain_reference, explain_search
 from transformer_cli.decoding.opening import Opened
@@ -45,20 +46,24 @@ class Explainer:
                 " Give fewer lines, or add --output-format jsonl"
             )
 
-    def explain(self, line: Line, result: Translated) -> Record:
+    def explain(self, line: Line, result: Translated, context: Context = ()) -> Record:
         assert result.searched is not None
         record: Record = {
             "segments": [explain_search(searched, self.translator.tokenizers) for searched in result.searched]
         }
         if self.references is not None:
-            record["reference"] = self._reference(line, self.references[line.number - 1])
+            record["reference"] = self._reference(line, self.references[line.number - 1], context)
         return record
 
-    def _reference(self, line: Line, reference: str) -> Record:
+    def _reference(self, line: Line, reference: str, context: Context) -> Record:
         """The whole line, even if it was translated in parts, as `tfm score` reads it."""
         engine, tokenizers = self.translator.engine, self.translator.tokenizers
         assert isinstance(engine, TorchEngine), "another engine records no steps"
-        (source,), (target,) = tokenizers.encode_scored([(line.text, reference)], self.translator.options.tags)
+        planner = self.translator.planner
+        text = line.text if planner.context is None else without_breaks(line.text)
+        (source,), (target,) = tokenizers.encode_scored([(text, reference)], self.translator.options.tags)
+        if planner.context is not None:
+            (source,) = planner.context.put_before([source], [context], planner.max_source_length)
         check_length(engine, source, target, f"line {line.number}")
         return explain_reference(engine, source, target, n_likeliest=self.n_likeliest, smoothing=self.smoothing)
 

@@ -16,6 +16,7 @@ from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
+from transformer_cli.data.context import History
 from transformer_cli.data.lines import ChunkSource, other_format_of, shown
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
@@ -143,6 +144,8 @@ class TranslationFilter(LineFilter):
         self.n_flagged: Counter[str] = Counter()
         self.unknown, self.invisible, self.n_left_alone = UnknownCounter(), UnknownCounter(), 0
         self.rows: list[_Row] = []  # of the last block
+        n_context = translator.text.context_sentences
+        self.history = History(n_context, translator.tokenizers.source.tags) if n_context else None
 
     def process_stream(self, source: ChunkSource) -> None:
         """Translates the whole input at once; prefixes and references are checked before any line is translated."""
@@ -173,10 +176,11 @@ class TranslationFilter(LineFilter):
         first_line = self.n_lines + 1
         prefixes = self.prefixes and self.prefixes[self.n_lines : self.n_lines + len(lines)]
         texts = [line.text for line in lines]
-        results = self.translator.translate(texts, first_line=first_line, prefixes=prefixes or None)
+        contexts = None if self.history is None else list(map(self.history.before, texts))
+        results = self.translator.translate(texts, first_line=first_line, prefixes=prefixes or None, contexts=contexts)
         self.rows = [
-            _Row(line, result, None if self.explainer is None else self.explainer.explain(line, result))
-            for line, result in zip(lines, results, strict=True)
+            _Row(line, result, None if self.explainer is None else self.explainer.explain(line, result, context))
+            for line, result, context in zip(lines, results, contexts or [()] * len(lines), strict=True)
         ]
         for sink, name, format_row in self.sinks:
             write_responses(sink, map(format_row, self.rows), name, first_line=first_line)
@@ -207,6 +211,11 @@ class TranslationFilter(LineFilter):
             LOGGER.info(
                 "%s without a letter left as they are; decode.copy_letterless=false translates them",
                 f"{self.n_left_alone:,} line{'s' * (self.n_left_alone > 1)}",
+            )
+        if self.history is not None and self.history.n_documents == 1 and self.n_lines > 1:
+            LOGGER.info(
+                "all %s lines were read as one document, each with up to %d before it; a blank line begins another",
+                *(f"{self.n_lines:,}", self.translator.text.context_sentences),
             )
         if self.n_retried:
             LOGGER.info("%d lines were translated again, %d of them better", self.n_retried, self.n_replaced)

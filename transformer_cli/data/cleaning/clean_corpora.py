@@ -130,7 +130,8 @@ def cleaned(
     trained, report = trained_filters(text, config, config.filters)
     done: list[_Read] = []
     numbers: list[Numbers] = []
-    needs_numbers = any(issubclass(FILTERS[one.name], WholeTextFilter) for one in report.filters)
+    needs_numbers = bool(config.context_sentences)  # a context is of the text before the filters
+    needs_numbers |= any(issubclass(FILTERS[one.name], WholeTextFilter) for one in report.filters)
     missing: Incomplete | None = None
     for number, ((corpus, files), filters) in enumerate(zip(text.corpora, trained, strict=True)):
         n_pairs, off = text.sizes[number], None if progress else True  # None: on if stderr is a terminal
@@ -165,7 +166,8 @@ def cleaned(
             done, numbers = _by_whole_text(one, done, numbers, config, its_report, spool)
     sizes = [len(sides[0]) for _, sides in done]
     report.n_kept = sum(sizes)
-    return replace(text, corpora=done, sizes=sizes, hashes=[PairHash().value] * len(done)), report
+    kept = numbers if config.context_sentences else ()
+    return replace(text, corpora=done, sizes=sizes, hashes=[PairHash().value] * len(done), kept=kept), report
 
 
 def _by_whole_text(
