@@ -68,6 +68,12 @@ VALUES: dict[str, str] = {
     "--metrics": "ter",
     "--min-score": "-0.5",
     "--name": "1_000",
+    "--nbest": "lists",
+    "--language-model": "lm",
+    "--metric": "ter",
+    "--reverse": "back",
+    "--weights": "w.json",
+    "--feature": "f=values",
     "--on-issue": "retry",
     "--output": "out.html",
     "--output-format": "jsonl",
@@ -245,6 +251,7 @@ BASE = {
     "score": "--checkpoint m --source text --translation text.fr device=cpu",
     "shortlist": "--checkpoint m --source text --translation text.fr --output list",
     "align": "text text.fr",
+    "rerank": "lists device=cpu",
     "attention": "--checkpoint m device=cpu decode.max_extra_length=3",
     "generate": "--checkpoint lm device=cpu decode.max_length=4",
     "average": "--checkpoint m2 --checkpoint m3 --output mean",
@@ -461,6 +468,22 @@ RUNS: dict[str, dict[str, Case]] = {
         "--to": Case("--checkpoint m --to xx", "--to xx: not a language", code=2),
         "--device": Case("--device cpu", same=True, base="text text.fr --checkpoint m"),
     },
+    "rerank": {
+        "--nbest": Case("--nbest lists --reference two", "reranked", base="device=cpu"),
+        "--reference": Case("--reference two", "reranked"),
+        "--weights": Case("--weights w.json", r"^a b", base="lists"),
+        "--save": Case("--reference two --save saved.json", writes="saved.json"),
+        "--source": Case("--source two --reference two --forward m", "forward +[+-]"),
+        "--forward": Case("--forward m --reference two --source two", "forward +[+-]"),
+        "--reverse": Case("--reverse back --reference two --source two", "reverse +[+-]"),
+        "--language-model": Case("--language-model lm --reference two", "language_model +[+-]"),
+        "--feature": Case("--feature f=values --reference two", "^f +[+-]"),
+        "--output": Case("--output best --weights w.json", writes="best"),
+        "--overwrite": Case("--overwrite --output text.fr --weights w.json", writes="text.fr"),
+        "--metric": Case("--metric chrf --reference two", "chrF2 of 2 lines"),
+        "--to": Case("--to zh --reference two", "tok:zh"),
+        "--device": Case("--device cpu", same=True, base="lists --reference two --source two --forward m"),
+    },
     "score": {
         "--checkpoint": Case("--checkpoint m2", r"-\d", base="--source text --translation text.fr device=cpu"),
         "--source": Case(
@@ -628,6 +651,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         **{"prefixes": ["a b", "b a"], "terms": ["a\tj i h"], "asked": ["h\ta b", "b\tc d"]},
     }.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (folder / "lists").write_text("1 ||| a b ||| -1\n1 ||| a c ||| -2\n2 ||| d e ||| -1\n", encoding="utf-8")
+    (folder / "values").write_text("1\n2\n3\n")
+    (folder / "w.json").write_text(json.dumps({"format": 1, "metric": "bleu", "weights": {"score": 1.0}}))
     (folder / "latin1").write_bytes("a b\né d\n".encode("latin-1"))
     for name in ("old.npy", "old.json", "made.en", "made.fr", "made.json"):
         (folder / name).write_bytes(b"")
