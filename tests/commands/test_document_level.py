@@ -1,6 +1,7 @@
 """Document-level models on the command line: the same as a model of sentences that is given the context in its line."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from tests.support.forked import Ran
 from tests.toy.models import random_file
 from tests.toy.run import MODEL, packed, sentences
 from transformer_cli import api
+from transformer_cli.addons.serving.keys import ServeConfig
+from transformer_cli.addons.serving.models import ModelTable
+from transformer_cli.addons.serving.service import RequestOptions, Service
 from transformer_cli.config.data import TokenizerConfig
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.train import Device
 from transformer_cli.data.context import BREAK, contexts_of
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
 
@@ -81,6 +87,26 @@ def test_the_api_reads_a_call_as_documents(folder: Path) -> None:
     score: dict[str, Any] = {"device": "cpu", "max_source_length": 100}
     scores = api.score(pairs[0], folder / "document", **score), api.score(pairs[1], folder / "plain", **score)
     assert [one.log_prob for one in scores[0]] == pytest.approx([one.log_prob for one in scores[1]], abs=1e-4)
+
+
+def test_the_server_reads_a_request_as_a_document(folder: Path) -> None:
+    found = []
+    for model, texts in (("document", ["\n".join(LINES[:2])]), ("plain", IN_CONTEXT[:2])):
+        decode = DecodeConfig(max_length=12, split_sentences=False)
+        config = ServeConfig(checkpoint=[str(folder / model)], engine="torch", device=Device.cpu, decode=decode)
+        service = Service(config, ModelTable(config))
+        results = service.translate(texts, "en", "fr", RequestOptions(), service.call()).results
+        found.append("\n".join(result.text for result in results))
+    assert found[0] == found[1]
+
+
+def test_a_document_with_mark_up_is_read_in_order(folder: Path) -> None:
+    paragraphs = [line for line in LINES if line][:3]
+    (folder / "page.html").write_text("".join(f"<p>{line}</p>" for line in paragraphs), encoding="utf-8")
+    ran = told(folder, "translate", "document", "--input", "page.html", "--format", "html", *PLAIN_SEARCH)
+    lines = "".join(f"{line}\n" for line in paragraphs).encode()
+    expected = told(folder, "translate", "document", *PLAIN_SEARCH, stdin=lines).out.split(b"\n")[:-1]
+    assert re.findall(rb"<p>(.*?)</p>", ran.out) == expected
 
 
 def test_explain_shows_the_reference_in_its_context(folder: Path) -> None:

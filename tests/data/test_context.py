@@ -9,20 +9,25 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.conftest import slow
+from tests.toy.run import assert_resumes, config
 from tests.toy.translator import GREEDY, translator_of
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig, TokenizerConfig, TokenizerKind
 from transformer_cli.config.tasks import TASKS
+from transformer_cli.data.checks.overlap import leaks
 from transformer_cli.data.clean import clean
 from transformer_cli.data.context import BREAK, ContextEncoder, History, break_id, contexts_of
-from transformer_cli.data.corpus import load_text
+from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, _open, prepare
+from transformer_cli.data.sentences import share_of_several
 from transformer_cli.data.splits import load_splits
 from transformer_cli.data.tokenizer import Tokenizer, train_tokenizer
-from transformer_cli.decoding.training_text import TrainingText
+from transformer_cli.decoding.training_text import TrainingText, training_text
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.held_out import plain_text, text_of
+from transformer_cli.models.file import read_model
 
 DEV = ["dev.en", "dev.xx"]
 LINES = ["the cat sat", "it drank milk", "a woman sat down", "", "her chair", "it was pretty", " ", "the end"]
@@ -187,9 +192,9 @@ def test_the_same_pairs_are_kept_and_held_out_with_a_context_and_without(tmp_pat
     written(tmp_path, "train", [*documents(60), *documents(20)])
     kept = {}
     for n_context in (0, 2):
-        config = config_of(tmp_path, context_sentences=n_context, holdout=5)
+        data = config_of(tmp_path, context_sentences=n_context, holdout=5)
         with TemporaryDirectory(dir=tmp_path) as spool:
-            splits = load_splits(config, Path(spool))
+            splits = load_splits(data, Path(spool))
             text, report = clean(splits.train, drop_duplicates=True, held_out=splits.held_out)
             kept[n_context] = list(text.each()), report, [*splits.dev.each()], splits.held_out
     assert kept[0] == kept[2]
@@ -318,3 +323,35 @@ def test_dev_text_of_a_file_has_the_contexts_of_its_order(tmp_path: Path) -> Non
     assert text is not None
     assert text.contexts == list(contexts_of([source for source, _ in documents(2, 3)], 2))
     assert load_text(config_of(tmp_path, dev=DEV, context_sentences=0), "dev").contexts == []  # type: ignore[union-attr]
+
+
+def test_facts_about_the_training_text_are_those_of_the_lines_alone(tmp_path: Path) -> None:
+    """Two sentences of a document are no line of two sentences, and a test line is found behind its context."""
+    pairs = [(source and f"{source}.", target and f"{target}.") for source, target in documents(12)]
+    written(tmp_path, "train", pairs)
+    written(tmp_path, "dev", documents(2, 3))
+    prepared = prepare(config_of(tmp_path, dev=DEV, test=DEV))
+    assert any("." in source[:-1] for source in sources_of(prepared))
+    assert share_of_several(prepared.train, prepared.tokenizers.source, "en") == 0
+    sources = ["document 1 line 2.", "document 1 line 9."]
+    ((pair_numbers, source_numbers),) = leaks([ParallelText(sources, [sources[0].upper(), "x"])], prepared)
+    assert pair_numbers.tolist() == source_numbers.tolist() == [0]
+
+
+def test_other_subwords_of_a_source_keep_its_breaks(tokenizer: Tokenizer) -> None:
+    (ids,) = tokenizer.encode([f"<2xx> the cat sat{BREAK} it drank milk"])
+    for drawn in tokenizer.sample([ids] * 5, range(5), alpha=0.5):
+        assert tokenizer.decode(drawn) == tokenizer.decode(ids)
+        assert drawn.count(ContextEncoder(tokenizer, 1).break_id) == 1
+
+
+@slow
+def test_a_stopped_run_resumes_as_one_that_was_not(tmp_path: Path) -> None:
+    written(tmp_path, "train", documents(12))
+    written(tmp_path, "dev", documents(2, 3))
+    data = config_of(tmp_path, dev=DEV, test=DEV)
+    settings = config(data=data, tokens_per_update=300, max_tokens_per_microbatch=300, max_steps=4, eval_every=2)
+    assert_resumes(tmp_path / "runs", settings, stopped_before=4, corpus=prepare(data))
+    file = read_model(tmp_path / "runs/whole/model.safetensors")
+    assert file.data["context_sentences"] == 2
+    assert training_text([file]).context_sentences == 2

@@ -12,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from transformer_cli.data.cache import EncodedCorpus
+from transformer_cli.data.context import break_id
 from transformer_cli.data.normalization import has_letters
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.languages import iso_639_1
@@ -51,7 +52,7 @@ def has_several(text: str, language: str) -> bool:
 
 def share_of_several(corpus: EncodedCorpus, tokenizer: Tokenizer, language: str) -> float:
     """The share of source lines that hold several sentences, of a sample from all over the corpus."""
-    chosen = _sample(corpus)
+    chosen = _sample(corpus, tokenizer)
     lines = (tokenizer.decode(corpus.source_ids[start:end].tolist()) for start, end in chosen.values())
     return sum(has_several(line, language) for line in lines) / len(chosen)
 
@@ -61,7 +62,7 @@ def translates_letterless(corpus: EncodedCorpus, tokenizers: Tokenizers) -> bool
 
     A few do in any text, as ... and …, or 1,000 and 1.000.
     """
-    chosen, tags = _sample(corpus), tokenizers.source.tag_ids
+    chosen, tags = _sample(corpus, tokenizers.source), tokenizers.source.tag_ids
     n_same = n_other = 0
     for number, (start, end) in chosen.items():
         source = tokenizers.source.decode([i for i in corpus.source_ids[start:end].tolist() if i not in tags])
@@ -72,11 +73,15 @@ def translates_letterless(corpus: EncodedCorpus, tokenizers: Tokenizers) -> bool
     return n_other > n_same and n_other >= _MEANT * len(chosen)
 
 
-def _sample(corpus: EncodedCorpus) -> dict[int, tuple[int, int]]:
-    """Source lines from all over the corpus by their numbers: where their ids begin and end."""
+def _sample(corpus: EncodedCorpus, tokenizer: Tokenizer) -> dict[int, tuple[int, int]]:
+    """Source lines from all over the corpus by their numbers: where their ids begin, behind a context, and end."""
     chosen = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), _SAMPLE)).astype(np.int64))
     starts, lengths = corpus.source_offsets[chosen], corpus.source_lengths[chosen]
-    return dict(zip(chosen.tolist(), zip(starts.tolist(), (starts + lengths).tolist(), strict=True), strict=True))
+    ends = starts + lengths
+    if (divider := break_id(tokenizer)) is not None:
+        breaks = (np.flatnonzero(corpus.source_ids[a:b] == divider) for a, b in zip(starts, ends, strict=True))
+        starts = starts + np.array([found[-1] + 1 if len(found) else 0 for found in breaks], starts.dtype)
+    return dict(zip(chosen.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True))
 
 
 def has_no_spaces(language: str) -> bool:

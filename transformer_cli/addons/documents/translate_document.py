@@ -2,9 +2,10 @@
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_name, refuse_bilingual
 from transformer_cli.addons.documents.document import (
@@ -22,6 +23,8 @@ from transformer_cli.commands.translate.open_translator import flags_set, open_t
 from transformer_cli.data.lines import READ_BYTES, read_chunks, shown
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.directions import known_languages
+from transformer_cli.decoding.results import Translated
+from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, FlaggedError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
@@ -61,7 +64,7 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
         if config.report is not None:
             report = files.enter_context(open_output(config.report, replace=config.overwrite))
         symbols = placeholder_symbols(translator.tokenizers)
-        documents = translate_parsed(opened.documents, translator.translate, symbols=symbols)
+        documents = translate_parsed(opened.documents, _in_order(translator), symbols=symbols)
         write_bytes(sink, opened.write([one.text for one in documents]), config.output or STDOUT)
         rows = list(_report_rows(opened, documents))
         if report is not None:
@@ -90,6 +93,16 @@ def _report_rows(opened: OpenFile, documents: Sequence[TranslatedDocument]) -> I
 
 def _tsv(row: Sequence[str]) -> str:
     return "\t".join(" ".join(cell.split()) for cell in row) + "\n"
+
+
+def _in_order(translator: Translator) -> Callable[[Sequence[str]], list[Translated]]:
+    """Translates the texts of a document in its first call, and single texts of it, to repair them, in others."""
+    n_calls = count()
+
+    def translate(texts: Sequence[str]) -> list[Translated]:
+        return translator.translate(texts, contexts=[()] * len(texts) if next(n_calls) else None)
+
+    return translate
 
 
 def _log(units: Sequence[TranslatedUnit], config: TranslateConfig) -> None:

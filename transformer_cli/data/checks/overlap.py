@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from transformer_cli.data.cache import Array
+from transformer_cli.data.context import break_id
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizer
@@ -50,8 +51,8 @@ def warn_of_overlap(
 def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array, Array]]:
     """The indices, for each text, of the pairs that are training pairs, and of those whose source sentence is in one.
 
-    Two sentences are equal if they are the same tokens, so white space does not count, nor do tags. Blank ones are
-    ignored, as are those with `<unk>`, which is equal for other words. The texts have no tags.
+    Two sentences are equal if they are the same tokens, so white space does not count, nor do tags and contexts. Blank
+    ones are ignored, as are those with `<unk>`, which is equal for other words. The texts have no tags.
     """
     corpus, tokenizers = prepared.train, prepared.tokenizers
     tags = tokenizers.source.tag_ids - set(tokenizers.source.prefix_ids)
@@ -59,7 +60,8 @@ def leaks(texts: Sequence[ParallelText], prepared: Prepared) -> list[tuple[Array
     targets_of = [_keys_of(text.targets, tokenizers.target) for text in texts]
     in_pair = [np.zeros(len(text), bool) for text in texts]
     in_source = [np.zeros(len(text), bool) for text in texts]
-    source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets, tags)
+    divider = break_id(tokenizers.source) if prepared.dev.contexts else None
+    source_keys = _sentence_keys(corpus.source_ids, corpus.source_offsets, tags, divider)
     target_keys = _sentence_keys(corpus.target_ids, corpus.target_offsets)
     for sources, targets in zip(source_keys, target_keys, strict=True):
         pairs = _pair_keys(sources, targets)
@@ -89,8 +91,13 @@ def _keys_of(lines: list[str], tokenizer: Tokenizer) -> tuple[Array, Array]:
     return np.concatenate([np.empty(0, np.uint64), *_sentence_keys(ids, offsets)]), np.array(tells, bool)
 
 
-def _sentence_keys(ids: Array, offsets: Array, tags: Collection[int] = ()) -> Iterator[Array]:
-    """A 64-bit key of each sentence, many sentences at a time: equal sentences behind their tags, equal keys."""
+def _sentence_keys(
+    ids: Array, offsets: Array, tags: Collection[int] = (), divider: int | None = None
+) -> Iterator[Array]:
+    """A 64-bit key of each sentence, many sentences at a time: equal sentences behind their tags, equal keys.
+
+    What stands before the last `divider` of a sentence is its context.
+    """
     for first in range(0, len(offsets) - 1, _SENTENCES_AT_A_TIME):
         bounds = offsets[first : first + _SENTENCES_AT_A_TIME + 1]
         starts, lengths = bounds[:-1] - bounds[0], np.diff(bounds)
@@ -99,10 +106,18 @@ def _sentence_keys(ids: Array, offsets: Array, tags: Collection[int] = ()) -> It
         factors = np.random.Philox(key=1).random_raw(int(lengths.max())) | np.uint64(1)
         chosen = ids[bounds[0] : bounds[-1]]
         is_tag = np.isin(chosen, list(tags)) if tags else np.zeros(len(chosen), bool)
+        if divider is not None:
+            is_tag |= position <= np.repeat(_last_places(chosen == divider, starts, position), lengths)
         position = np.where(is_tag, 0, position - np.repeat(np.add.reduceat(is_tag, starts, dtype=np.int64), lengths))
         values = (chosen.astype(np.uint64) + np.uint64(1)) * factors[position]
         values[is_tag] = 0
         yield np.add.reduceat(values, starts)
+
+
+def _last_places(is_there: Array, starts: Array, position: Array) -> Array:
+    """The last position of each sentence at which a token is there; -1 where there is none."""
+    found: Array = np.maximum.reduceat(np.where(is_there, position, -1), starts)
+    return found
 
 
 def _pair_keys(source_keys: Array, target_keys: Array) -> Array:
