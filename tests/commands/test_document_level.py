@@ -1,6 +1,7 @@
 """Document-level models on the command line: the same as a model of sentences that is given the context in its line."""
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,54 @@ def test_augment_refuses_a_document_level_model(folder: Path) -> None:
     command = ["augment", "back-translate", "--checkpoint", "document", "--input", "fr", "--output", "bt"]
     says = ["trained with data.context_sentences=2, and here each line stands alone"]
     refused([*command, "--device", "cpu"], folder, code=2, says=says)
+
+
+NOUNS = {"cat": ("le", "chat"), "book": ("le", "livre"), "table": ("la", "table"), "house": ("la", "maison")}
+COLOURS = {"red": "rouge", "yellow": "jaune", "wide": "large", "young": "jeune", "calm": "calme", "clean": "propre"}
+VERBS = {"see": "vois", "want": "veux", "seek": "cherche"}
+
+
+def documents(n: int, *, seed: int) -> list[tuple[str, str]]:
+    """`i see the table .` and `it is red .`, which is `il` or `elle` by the sentence before; a blank line behind."""
+    draw, pairs = random.Random(seed), []
+    for _ in range(n):
+        noun, verb, colour = draw.choice([*NOUNS]), draw.choice([*VERBS]), draw.choice([*COLOURS])
+        article, translation = NOUNS[noun]
+        pronoun = {"le": "il", "la": "elle"}[article]
+        pairs += [
+            (f"i {verb} the {noun} .", f"je {VERBS[verb]} {article} {translation} ."),
+            (f"it is {colour} .", f"{pronoun} est {COLOURS[colour]} ."),
+            ("", ""),
+        ]
+    return pairs
+
+
+@pytest.mark.slow
+def test_a_model_learns_a_pronoun_from_the_sentence_before(tmp_path: Path) -> None:
+    for name, n, seed in (("train", 1500, 1), ("dev", 50, 2)):
+        for side, language in enumerate(("en", "fr")):
+            text = "".join(f"{pair[side]}\n" for pair in documents(n, seed=seed))
+            (tmp_path / f"{name}.{language}").write_text(text, encoding="utf-8")
+    sizes = ["model=tiny", "model.d_model=64", "model.d_ff=128", "model.dropout=0", "data.tokenizer.vocab_size=60"]
+    found = api.train(
+        [
+            *(*sizes, "data=files", f"data.root={tmp_path}", f"data.cache={tmp_path}/cache", f"runs={tmp_path}/runs"),
+            *("data.source_lang=en", "data.target_lang=fr", "data.train=[train.en,train.fr]", "data.test=null"),
+            *("data.dev=[dev.en,dev.fr]", "data.holdout=1", "data.drop_duplicates=false", "data.context_sentences=1"),
+            *("train.max_steps=130", "train.tokens_per_update=1000", "train.max_tokens_per_microbatch=1000"),
+            *("train.rdrop=0", "train.length_penalties=[]", "train.average_last=1", "train.eval_every=1000"),
+            *("decode=greedy", "name=run", "device=cpu"),
+        ]
+    )
+    test = documents(100, seed=3)
+    sources, references = [source for source, _ in test], [target for _, target in test]
+    with api.load(found.model_path, device="cpu", search="greedy", beam_size=1, parallel=False) as translator:
+        in_order = [result.text for result in translator.translate(sources)]
+        alone = [result.text for result in translator.translate(sources, contexts=[()] * len(sources))]
+    pronouns = [n for n, source in enumerate(sources) if source.startswith("it ")]
+
+    def accuracy(lines: list[str]) -> float:
+        return sum(lines[n].split()[:1] == references[n].split()[:1] for n in pronouns) / len(pronouns)
+
+    assert accuracy(in_order) > 0.95
+    assert accuracy(alone) < 0.7  # of two genders that are as frequent

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import slow
 from tests.toy.run import assert_resumes, config
 from tests.toy.translator import GREEDY, translator_of
 from transformer_cli.config.compose import load_config
@@ -345,7 +344,7 @@ def test_other_subwords_of_a_source_keep_its_breaks(tokenizer: Tokenizer) -> Non
         assert drawn.count(ContextEncoder(tokenizer, 1).break_id) == 1
 
 
-@slow
+@pytest.mark.slow
 def test_a_stopped_run_resumes_as_one_that_was_not(tmp_path: Path) -> None:
     written(tmp_path, "train", documents(12))
     written(tmp_path, "dev", documents(2, 3))

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import slow
 from tests.support.contract import refused, run
 from tests.support.forked import Ran
 from tests.toy.models import random_file
@@ -270,7 +269,7 @@ def test_flags_that_do_not_fit_are_refused(tmp_path: Path, arguments: list[str],
     refused(["rerank", *arguments], tmp_path, code=2, says=[says])
 
 
-@slow
+@pytest.mark.slow
 def test_the_step_is_exact_for_bleu_of_many_lists() -> None:
     from transformer_cli.evaluation.metrics import MetricSettings, Translations
     from transformer_cli.evaluation.significance import statistics_of
