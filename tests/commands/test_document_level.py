@@ -90,9 +90,9 @@ def test_the_api_reads_a_call_as_documents(folder: Path) -> None:
     assert [one.log_prob for one in scores[0]] == pytest.approx([one.log_prob for one in scores[1]], abs=1e-4)
 
 
-def test_the_server_reads_a_request_as_a_document(folder: Path) -> None:
+def test_the_server_reads_a_request_as_documents(folder: Path) -> None:
     found = []
-    for model, texts in (("document", ["\n".join(LINES[:2])]), ("plain", IN_CONTEXT[:2])):
+    for model, texts in (("document", ["\n".join(LINES)]), ("plain", IN_CONTEXT)):
         decode = DecodeConfig(max_length=12, split_sentences=False)
         config = ServeConfig(checkpoint=[str(folder / model)], engine="torch", device=Device.cpu, decode=decode)
         service = Service(config, ModelTable(config))

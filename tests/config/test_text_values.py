@@ -105,7 +105,7 @@ NO_PATHS = {
     *("command", "languages", "license", "model.name", "model.preset", "name", "pivot", "plugins", "source_lang"),
     *(
         *("target_lang", "test_set", "text", "train.best_metric", "translation", "words", "data.builtin"),
-        *("data.dev_tags", "data.task"),
+        *("data.dev_tags", "data.task", "features"),
     ),
     *("data.languages", "data.line_tags", "data.name", "data.reader", "data.test_tags", "engine"),
     *("format", "init.extend_languages", "init.keep_languages", "init.like", "data.columns"),

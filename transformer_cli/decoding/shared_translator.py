@@ -1,12 +1,13 @@
 """A Translator that any number of threads and coroutines may call at once."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from types import TracebackType
 
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.data.context import Context
 from transformer_cli.decoding.batch_queue import Call
 from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
@@ -30,18 +31,21 @@ class SharedTranslator(Translator):
         super().__init__(engine, config, seed=seed, options=options)
         self.shared = engine
 
-    async def translate_async(self, lines: Iterable[str], call: Call | None = None) -> list[Translated]:
+    async def translate_async(
+        self, lines: Iterable[str], call: Call | None = None, contexts: Sequence[Context] | None = None
+    ) -> list[Translated]:
         """Translates as `translate` does, for a coroutine; if it is cancelled, what still waits is not searched."""
         call, lines = call or Call(), list_of_lines(lines)
         if self.searches_once and sum(map(len, lines)) <= SHORT:
-            work = self.planned(lines)
+            work = self.planned(lines, contexts=contexts)
             segments = [segment for line in work for segment in line.segments]
             found = await self.shared.search_async(segments, DecodeRequest(self.config, self.seed), call)
             of = {segment.key: hypotheses for segment, hypotheses in zip(segments, found, strict=True)}
             return [self.planner.join(line, of) for line in work]
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(_waiting_threads(), self.for_call(call).translate, lines)
+            translate = partial(self.for_call(call).translate, lines, contexts=contexts)
+            return await loop.run_in_executor(_waiting_threads(), translate)
         except asyncio.CancelledError:
             call.is_cancelled = True
             raise

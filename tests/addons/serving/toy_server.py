@@ -24,6 +24,7 @@ from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import languages_of
 from transformer_cli.decoding.batch_queue import Call, GoneError
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
+from transformer_cli.decoding.training_text import UNKNOWN_TEXT
 from transformer_cli.errors import ConfigError
 
 BREAK = "break"  # a line with this word fails as a fault of tfm does
@@ -43,7 +44,7 @@ class StandInTranslator:
 
     def __init__(self, decode: DecodeConfig, options: TranslateOptions, *, reverses: bool) -> None:
         self.decode, self.options, self.reverses = decode, options, reverses
-        self.tokenizers = toy_run.tokenizers()
+        self.tokenizers, self.text = toy_run.tokenizers(), UNKNOWN_TEXT
         self.call = Call()
 
     def for_call(self, call: Call) -> "StandInTranslator":
@@ -53,12 +54,12 @@ class StandInTranslator:
     def room(self, lines: Sequence[str]) -> list[int | None]:
         return [1000] * len(lines)
 
-    def translate(self, lines: Sequence[str], prefixes: Any = None) -> list[Translated]:
+    def translate(self, lines: Sequence[str], prefixes: Any = None, contexts: Any = None) -> list[Translated]:
         if prefixes is not None:
             raise ConfigError("prefix: a stand-in has none. Leave it out")
         return [self._one(line) for line in lines]
 
-    async def translate_async(self, lines: Sequence[str], call: Call) -> list[Translated]:
+    async def translate_async(self, lines: Sequence[str], call: Call, contexts: Any = None) -> list[Translated]:
         return await asyncio.to_thread(self.for_call(call).translate, lines)
 
     def _one(self, line: str) -> Translated:

@@ -8,14 +8,14 @@ from transformer_cli.config.fields import DEVICE, OVERWRITE, PLUGINS, SEED, chec
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
-METRICS = ("bleu", "chrf", "chrf++", "spbleu", "ter")  # which are computed from counts of each line
+TUNED_FOR = ("bleu", "chrf", "chrf++", "spbleu", "ter")  # which are computed from counts of each line
 
 
 @dataclass
 class RerankConfig:
     """`tfm rerank`."""
 
-    nbest: str | None = key(
+    lists: str | None = key(
         None,
         "N-best lists, as `tfm translate --n-best` writes them: as text, Moses' format or jsonl.",
         path=True,
@@ -66,7 +66,7 @@ class RerankConfig:
     runs: str = key("runs", "Folder of the runs that models may be named by.", path=True)
     output: str | None = key(None, "Output file; unset: standard output.", path=True, flag="--output")
     overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
-    metric: str = key("bleu", "What the weights are tuned for, on the whole dev set.", choices=METRICS, flag="--metric")
+    metric: str = key("bleu", "What the weights are tuned for, on all lines.", choices=TUNED_FOR, flag="--metric")
     target_lang: str | None = key(
         None, "Language of the translations, by which BLEU is tokenised; unset: as in 13a.", flag="--to"
     )
@@ -85,7 +85,7 @@ class RerankConfig:
 
     def check(self) -> None:
         """Raise ConfigError for what is missing, and for what has no effect."""
-        if self.nbest is None:
+        if self.lists is None:
             raise ConfigError("--nbest: not given. Name the n-best lists, as `tfm translate --n-best 8` writes them")
         if not self.reference and self.weights is None:
             raise ConfigError("--reference: not given, nor --weights. Tune weights on references, or give tuned ones")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from transformer_cli.addons.reranking.keys import METRICS, RerankConfig
+from transformer_cli.addons.reranking.keys import TUNED_FOR, RerankConfig
 from transformer_cli.addons.reranking.nbest import SCORE, NBest, read_nbest, read_values
-from transformer_cli.addons.reranking.tuning import Array, Lists, best_of, starting_points, tune
+from transformer_cli.addons.reranking.tuning import FloatArray, Lists, best_of, starting_points, tune
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.metrics import MetricSettings, MetricUnavailable, Translations
@@ -38,10 +38,10 @@ def run(config: RerankConfig) -> None:
     """Tune weights, or print the translations that weights choose. Raises TfmError."""
     config.check()
     names = {f"--reference {name}": name for name in config.reference}
-    inputs = {"--nbest": config.nbest, "--source": config.source, "--weights": config.weights, **names}
+    inputs = {"--nbest": config.lists, "--source": config.source, "--weights": config.weights, **names}
     check_files(inputs, {"--save": config.save, "--output": config.output}, overwrite=config.overwrite)
     weights = None if config.weights is None else read_weights(Path(config.weights))
-    nbest = read_nbest(Path(str(config.nbest)))
+    nbest = read_nbest(Path(str(config.lists)))
     references = [read_lines(Path(name)).texts for name in config.reference]
     for name, lines in zip(config.reference, references, strict=True):
         _check_lines(name, len(lines), nbest)
@@ -93,7 +93,7 @@ def rerank(nbest: NBest, weights: Mapping[str, float]) -> list[str]:
     return [nbest.texts[start + n] for start, n in zip(nbest.starts[:-1], chosen, strict=True)]
 
 
-def _table(nbest: NBest, names: Sequence[str]) -> Array:
+def _table(nbest: NBest, names: Sequence[str]) -> FloatArray:
     """[C, F]: the features by candidate."""
     return np.array([nbest.features[name] for name in names]).T
 
@@ -153,7 +153,7 @@ def read_weights(path: Path) -> dict[str, float]:
         weights = {str(name): float(weight) for name, weight in content["weights"].items()}
         if content["format"] != _FORMAT or not weights or not np.isfinite(list(weights.values())).all():
             raise ValueError
-        if content["metric"] not in METRICS:
+        if content["metric"] not in TUNED_FOR:
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{shown(path)}: no file of weights. Make it with `tfm rerank --save`") from error

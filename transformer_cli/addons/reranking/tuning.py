@@ -14,8 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.float64]
+FloatArray = npt.NDArray[np.float64]
 _GAIN = 1e-9  # a smaller one is rounding
 _ROUNDS = 100  # over all directions, at most; a few do
 
@@ -24,27 +23,27 @@ _ROUNDS = 100  # over all directions, at most; a few do
 class Lists:
     """Candidates of several lists: features, the counts of the metric, and where each list begins and ends."""
 
-    features_CF: Array
-    counts: Counts  # [C, counts of the metric]
+    features_CF: FloatArray
+    counts: FloatArray  # [C, counts of the metric]
     starts: Sequence[int]  # of each list, and the end of the last
     score_of: Callable[[Sequence[float]], float]  # from sums of counts; higher is better
 
-    def best(self, weights_F: Array) -> list[int]:
+    def best(self, weights_F: FloatArray) -> list[int]:
         """The best candidate of each list, counted within the list; of equal ones the first."""
         return best_of(self.features_CF, self.starts, weights_F)
 
-    def score(self, weights_F: Array) -> float:
+    def score(self, weights_F: FloatArray) -> float:
         rows = np.add(self.starts[:-1], self.best(weights_F))
         return self.score_of(self.counts[rows].sum(0).tolist())
 
 
-def best_of(features_CF: Array, starts: Sequence[int], weights_F: Array) -> list[int]:
+def best_of(features_CF: FloatArray, starts: Sequence[int], weights_F: FloatArray) -> list[int]:
     """The best candidate of each list, counted within the list; of equal ones the first."""
     totals_C = features_CF @ weights_F
     return [int(np.argmax(totals_C[a:b])) for a, b in pairwise(starts)]
 
 
-def envelope(offsets: Array, slopes: Array) -> tuple[list[int], list[float]]:
+def envelope(offsets: FloatArray, slopes: FloatArray) -> tuple[list[int], list[float]]:
     """The lines offset + γ·slope that are the highest somewhere, from γ = -∞ on, and where each gives way to the next.
 
     Of equal lines the first.
@@ -68,7 +67,7 @@ def envelope(offsets: Array, slopes: Array) -> tuple[list[int], list[float]]:
     return lines, corners
 
 
-def best_step(lists: Lists, weights_F: Array, direction_F: Array) -> tuple[float, float]:
+def best_step(lists: Lists, weights_F: FloatArray, direction_F: FloatArray) -> tuple[float, float]:
     """The γ with the highest score of weights + γ·direction, in the middle of its interval, and that score.
 
     Of equal scores that of the interval with γ = 0, then the widest.
@@ -105,7 +104,7 @@ def _middle(low: float, high: float) -> float:
     return low + 1 + abs(low) / 2 if np.isinf(high) else (low + high) / 2
 
 
-def tune(lists: Lists, starts: Sequence[Array]) -> tuple[Array, float]:
+def tune(lists: Lists, starts: Sequence[FloatArray]) -> tuple[FloatArray, float]:
     """The best weights that coordinate ascent finds from one of the `starts`, and their score; of equal ones the first.
 
     Weights are as large as they come out of the search: only their ratios matter.
@@ -114,7 +113,7 @@ def tune(lists: Lists, starts: Sequence[Array]) -> tuple[Array, float]:
     return max(found, key=lambda one: one[1])
 
 
-def _ascend(lists: Lists, weights_F: Array) -> tuple[Array, float]:
+def _ascend(lists: Lists, weights_F: FloatArray) -> tuple[FloatArray, float]:
     score = lists.score(weights_F)
     for _ in range(_ROUNDS):
         before = score
@@ -131,7 +130,7 @@ def _ascend(lists: Lists, weights_F: Array) -> tuple[Array, float]:
     return weights_F, score
 
 
-def starting_points(features_CF: Array, first: Array, n: int, seed: int) -> list[Array]:
+def starting_points(features_CF: FloatArray, first: FloatArray, n: int, seed: int) -> list[FloatArray]:
     """`first`, and `n` drawn ones in which the features count alike: a normal draw over their standard deviation."""
     spread_F = features_CF.std(0)
     spread_F[spread_F == 0] = 1.0

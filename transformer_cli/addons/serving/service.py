@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from transformer_cli.addons.documents.document import TranslatedDocument, translate_documents, translate_parsed
@@ -26,6 +26,7 @@ from transformer_cli.addons.serving.models import ModelTable, ServedModel, Step,
 from transformer_cli.config.compose import from_plain, to_plain
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.tags import language_of
+from transformer_cli.data.context import Context, contexts_of
 from transformer_cli.data.normalization import canonical, normalize
 from transformer_cli.data.tags import split_tags
 from transformer_cli.decoding.batch_queue import Call, GoneError
@@ -244,7 +245,8 @@ class Service:
         self.check_units(len(lines))
         begins = [n == 0 for one in of_texts for n in range(len(one))]
         with self.admitted(len(lines)):
-            found = iter(await self.translate_lines(lines, route, options, call, begins=begins))
+            sizes = _document_sizes(split)
+            found = iter(await self.translate_lines(lines, route, options, call, begins=begins, sizes=sizes))
         tags = route[0].model.tags
         return [_joined(one, [next(found) for line in one if line.text], options, tags) for one in split]
 
@@ -343,10 +345,12 @@ class Service:
         call: RequestCall,
         *,
         begins: Sequence[bool] = (),
+        sizes: Sequence[int] | None = None,
     ) -> list[Translated]:
         """One result for each line; through a pivot, the flags and scores are those of the last model.
 
-        `begins` says of each line whether a text begins with it, and its translation with the prefix.
+        `begins` says of each line whether a text begins with it, and its translation with the prefix. `sizes` are the
+        numbers of lines of the documents that document-level models read; None: the lines are one.
         """
         if len(route) > 1 and (options.prefix or options.terms or options.glossaries):
             raise RequestError(400, "a prefix, terms or a glossary: not where two models translate one after the other")
@@ -354,7 +358,8 @@ class Service:
         results: list[Translated] = []
         try:
             for n, step in enumerate(route):
-                results = await self._one_step(lines, step, options, call, begins=begins, is_last=n == len(route) - 1)
+                is_last = n == len(route) - 1
+                results = await self._one_step(lines, step, options, call, begins=begins, is_last=is_last, sizes=sizes)
                 links = [_composed(before, one.alignment) for before, one in zip(links, results, strict=True)]
                 lines = [result.text for result in results]
         except (ConfigError, DataError) as error:
@@ -391,6 +396,7 @@ class Service:
         *,
         begins: Sequence[bool],
         is_last: bool,
+        sizes: Sequence[int] | None,
     ) -> list[Translated]:
         decode = self.decode_config(options.decode if is_last else {})
         translate_options = TranslateOptions(
@@ -403,11 +409,15 @@ class Service:
             warns=False,  # the client reads the flags
         )
         shared = step.model.translator(decode, translate_options)
+        contexts: list[Context] | None = None
+        if n_context := shared.text.context_sentences:
+            contexts = list(contexts_of(lines, n_context, step.model.tags, sizes))
         if call.is_awaited:
-            results = await shared.translate_async(lines, call)
+            results = await shared.translate_async(lines, call, contexts)
         else:
             translator = shared.for_call(call)
-            results = translator.translate(lines, prefixes=_prefixes(options.prefix, lines, begins, translator))
+            prefixes = _prefixes(options.prefix, lines, begins, translator)
+            results = translator.translate(lines, prefixes=prefixes, contexts=contexts)
         call.models[step.model.name] = None
         call.n_sentences += sum(result.n_parts for result in results) if is_last else 0
         if self.observe is not None:
@@ -621,6 +631,17 @@ def _lines(text: str) -> Iterator[_Line]:
         start = len(text) if end is None else end.end()
         if line or end is not None:
             yield _Line(before, stripped, after + ("" if end is None else end[0]))
+
+
+def _document_sizes(texts: Sequence[Sequence[_Line]]) -> list[int]:
+    """How many lines with text the documents of a request have, which blank lines divide; it may have several texts."""
+    sizes = [0]
+    for line in chain.from_iterable(texts):
+        if line.text:
+            sizes[-1] += 1
+        else:
+            sizes.append(0)
+    return sizes
 
 
 def _joined(

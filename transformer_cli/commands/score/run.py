@@ -185,11 +185,9 @@ class PairScorer(LineFilter):
 
     def _score_pairs(self, pairs: Sequence[_Pair]) -> None:
         contexts = None if self._history is None else [self._history.before(pair.source) for pair in pairs]
-        scored = self._score(
-            [(pair.source, pair.translation) for pair in pairs],
-            first_line=self.n_lines + 1,
-            unknown=self.unknown,
-            contexts=contexts,
+        score = self._score if contexts is None else partial(self._score, contexts=contexts)
+        scored = score(
+            [(pair.source, pair.translation) for pair in pairs], first_line=self.n_lines + 1, unknown=self.unknown
         )
         for line, one in enumerate(scored, start=self.n_lines + 1):
             print(format_score(one, line, self._config))
