@@ -47,6 +47,7 @@ class Task:
     fewest_updates: ClassVar[int] = 1000
     # The file of a folder recipe/ for a corpus without one of its own name; None: the defaults of the keys.
     recipe: ClassVar[str | None] = "files"
+    changes: ClassVar[tuple[str, ...]] = ()  # entries of PAIR_CHANGES that it always makes, after those of data.changes
 
     def recipe_of(self, n_columns: int) -> str | None:
         """The recipe for a corpus of which `n_columns` are selected, 0 if that is not said."""
@@ -65,6 +66,15 @@ class Task:
     def stacks(self) -> list[str]:
         """The stacks of layers that its models have."""
         return [side for side, has in (("encoder", self.has_source), ("decoder", not self.has_labels)) if has]
+
+    @property
+    def is_encoder_alone(self) -> bool:
+        return "decoder" not in self.stacks
+
+    @property
+    def begins(self) -> bool:
+        """Whether the sentences that its encoder reads begin with BOS."""
+        return self.labels_lines
 
     def labels_of(self, target: str) -> list[str]:
         """The labels in the target of a pair."""

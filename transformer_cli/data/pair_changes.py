@@ -45,7 +45,8 @@ PAIR_CHANGES: Registry[Callable[["TrainConfig", "Prepared"], PairChange]] = Regi
 
 def pair_changes(config: DataConfig) -> list[str]:
     """The names of the changes that a run makes, in order."""
-    return [*([AUGMENT] if config.augment.rates else []), *config.changes]
+    chosen = [*([AUGMENT] if config.augment.rates else []), *config.changes]
+    return [*(name for name in chosen if name not in config.trained.changes), *config.trained.changes]
 
 
 def check_pair_changes(config: DataConfig) -> None:

@@ -320,7 +320,7 @@ def _encoded(
     numbers = {label: number for number, label in enumerate(labels)}
     classes = (numbers[label] for _, label in text.each()) if labels else iter(())
     source, target = tokenizers.source, tokenizers.target
-    n_added = 2 if config.trained.labels_lines else 1
+    n_added = 2 if config.trained.begins else 1
     longest = config.max_length - n_added  # EOS, and BOS where it is there, are of the max_length tokens
     contexts = text.contexts()
     context = None if contexts is None else ContextEncoder(source, config.context_sentences)

@@ -98,7 +98,7 @@ def _reason_against(config: TrainConfig, device: torch.device, dtype: torch.dtyp
     for side in ("source", "target"):
         if share := getattr(config.train, f"{side}_word_dropout"):
             return f"train.{side}_word_dropout={share:g}"
-    if config.data.trained.has_labels or config.model.name not in our_kinds():
+    if config.data.trained.is_encoder_alone or config.model.name not in our_kinds():
         return f"model.name={config.model.name}"
     if device.type not in ("cpu", "cuda"):
         return f"device={device.type}"

@@ -64,7 +64,7 @@ def embeddings_scaled(model: Model, given: Inputs, source: Factors, target: Fact
 
     def scaled(embedding: nn.Module, args: tuple[Tensor, ...], x_LD: Tensor) -> Tensor:
         # One embedding may serve both sides: they differ in the ids that it is called with.
-        factors = source if args[0] is given.source_S else target
+        factors = target if args[0] is given.target_in_T else source
         return x_LD * factors(args[0]).to(x_LD.dtype)[:, None]
 
     with ExitStack() as hooks:

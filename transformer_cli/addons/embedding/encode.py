@@ -66,7 +66,7 @@ class LineEncoder:
     ) -> None:
         self.ask, self.tokenizer, self.device, self.batch_tokens = ask, model.tokenizers.source, device, batch_tokens
         # With BOS, which the sources of translators never contain.
-        self.begins = model.task.labels_lines
+        self.begins = model.task.begins
         self.n_texts = model.config.n_segments
         self.max_length = longest_of(model)
         self.begin()

@@ -1,11 +1,15 @@
 """One vector of each sentence, from those of its tokens.
 
-Shapes: B batch, S source, L either length, D width, N sentences, P width of what is pooled, R rows of weights.
+Shapes: B batch, S source, T words or tokens of all sentences, L either length, D width, N sentences, P width of what is
+pooled, R rows of weights.
 """
+
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
+from transformer_cli.data.transfer import to_device
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
 from transformer_cli.models.penalty import Penalised
 
@@ -119,3 +123,19 @@ def _sentence_of_each(x_SD: Tensor, source: PackedLayout) -> Tensor:
 def offsets(source: PackedLayout) -> Tensor:
     assert source.cu_seqlens_N is not None
     return source.cu_seqlens_N
+
+
+def sentence_starts(source: PackedLayout, target: PackedLayout, n_targets: int, device: torch.device) -> Tensor:
+    """The row of the first token of the sentence that each target belongs to, [T]."""
+    if source.groups is None:
+        assert source.cu_seqlens_N is not None
+        assert target.cu_seqlens_N is not None
+        lengths_N = (target.cu_seqlens_N[1:] - target.cu_seqlens_N[:-1]).long()
+        return source.cu_seqlens_N[:-1].long().repeat_interleave(lengths_N, output_size=n_targets)
+    assert target.groups is not None
+    begins = accumulate((n * length for n, length in source.groups), initial=0)
+    parts = [
+        (begin + torch.arange(n) * length).repeat_interleave(n_in_each)
+        for begin, (n, length), (_, n_in_each) in zip(begins, source.groups, target.groups, strict=False)
+    ]
+    return to_device(torch.cat(parts), device)

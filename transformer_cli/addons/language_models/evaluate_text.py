@@ -26,22 +26,32 @@ from transformer_cli.training.result import TrainResult
 
 
 @dataclass(frozen=True)
-class _TestText:
+class TextSet:
     name: str
     lines: Sequence[str]
 
 
 def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
     """Print the perplexity of a language model on its test set, on another corpus's, or on the user's own file."""
+    test = text_to_score(config, models, paths, what="a language model")
+    _report(paths[0], models[0], test, device, decode=config.decode, as_json=config.json)
+
+
+def text_to_score(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], *, what: str) -> TextSet:
+    """The text that a model without a source is scored on; messages call the model `what`.
+
+    Raises ConfigError for a second model, and for what is of translations.
+    """
     if len(models) > 1:
-        raise ConfigError(f"{paths[1]}: a second language model; they answer one at a time. Name one --checkpoint")
+        second = what.removeprefix("a ")
+        raise ConfigError(f"{paths[1]}: a second {second}; they answer one at a time. Name one --checkpoint")
     for flag, value in (("--reference", config.reference), ("--save", config.save), ("--tokenize", config.tokenize)):
         if value is not None:
-            raise ConfigError(f"{flag}: for translations; of a language model, --source is all. Leave it out")
-    config.refuse_metrics("this is a language model")
-    model, path = models[0], paths[0]
-    test = _own_file(config.source) if config.source is not None else _corpus_test_set(config, model, path)
-    _report(path, model, test, device, decode=config.decode, as_json=config.json)
+            raise ConfigError(f"{flag}: for translations; of {what}, --source is all. Leave it out")
+    config.refuse_metrics(f"this is {what}")
+    if config.source is not None:
+        return _own_file(config.source)
+    return _corpus_test_set(config, models[0], paths[0], what)
 
 
 def report_training(
@@ -51,7 +61,7 @@ def report_training(
     if prepared.test is None:
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
         return {}, ""
-    test = _TestText(config.data.test_name, prepared.test.targets)
+    test = TextSet(config.data.test_name, prepared.test.targets)
     model = read_model(result.model_path)
     found = _report(result.model_path, model, test, device, decode=config.decode)
     scores: dict[str, float | None] = {
@@ -62,7 +72,7 @@ def report_training(
 
 
 def _report(
-    path: Path, model: ModelFile, test: _TestText, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
+    path: Path, model: ModelFile, test: TextSet, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
 ) -> TextScores:
     """Print the figures to stdout. Raises DataError for a line that the model cannot read, and where there is none."""
     found = measure(model, test, device, decode)
@@ -83,7 +93,7 @@ def _report(
     return found
 
 
-def measure(model: ModelFile, test: _TestText, device: torch.device, decode: DecodeConfig) -> TextScores:
+def measure(model: ModelFile, test: TextSet, device: torch.device, decode: DecodeConfig) -> TextScores:
     if not any(line.strip() for line in test.lines):
         raise DataError(f"{test.name}: holds no text. Name another --source")
     lengths = [len(ids) for ids in model.tokenizers.target.encode(test.lines)]
@@ -100,18 +110,18 @@ def measure(model: ModelFile, test: _TestText, device: torch.device, decode: Dec
         )
 
 
-def _own_file(name: str) -> _TestText:
+def _own_file(name: str) -> TextSet:
     path = Path(name)
-    return _TestText(path.name, read_lines(path).texts)
+    return TextSet(path.name, read_lines(path).texts)
 
 
-def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path) -> _TestText:
+def _corpus_test_set(config: EvaluateConfig, model: ModelFile, path: Path, what: str) -> TextSet:
     """The test set of `data=`, or of the text that the model was trained on."""
     data = own_corpus(model, path) if config.data is None else config.data
     kept = kept_test([model], path) if config.data is None else None
     if data.trained.has_source:
         raise ConfigError(
-            f"data={data.name}: is for data.task={data.task}, and this is a language model. Give --source FILE,"
+            f"data={data.name}: is for data.task={data.task}, and this is {what}. Give --source FILE,"
             " or add data=text data.test=FILE"
         )
-    return _TestText(data.test_name, load_test(data, [model], kept).targets)
+    return TextSet(data.test_name, load_test(data, [model], kept).targets)

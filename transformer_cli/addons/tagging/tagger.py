@@ -5,14 +5,12 @@ sentences padded, [B, S, …], or packed, [S, …].
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.embedding.pooling import source_layout
+from transformer_cli.addons.embedding.pooling import sentence_starts, source_layout
 from transformer_cli.config.model import ModelConfig
-from transformer_cli.data.transfer import to_device
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.inputs import Inputs
@@ -72,26 +70,10 @@ class Tagger(Model):
 
 def word_rows(word_ends_T: Tensor, source: PackedLayout, words: PackedLayout) -> tuple[Tensor, Tensor]:
     """The row of the first and of the last token of each word; words lie one behind the other in their sentence."""
-    start_T = _sentence_starts(source, words, len(word_ends_T), word_ends_T.device)
+    start_T = sentence_starts(source, words, len(word_ends_T), word_ends_T.device)
     last_T = start_T + word_ends_T
     after_T = torch.cat([start_T[:1], last_T[:-1] + 1])
     return torch.where(words.positions == 0, start_T, after_T), last_T
-
-
-def _sentence_starts(source: PackedLayout, words: PackedLayout, n_words: int, device: torch.device) -> Tensor:
-    """The row of the first token of the sentence that each word is in, [T]."""
-    if source.groups is None:
-        assert source.cu_seqlens_N is not None
-        assert words.cu_seqlens_N is not None
-        lengths_N = (words.cu_seqlens_N[1:] - words.cu_seqlens_N[:-1]).long()
-        return source.cu_seqlens_N[:-1].long().repeat_interleave(lengths_N, output_size=n_words)
-    assert words.groups is not None
-    begins = accumulate((n * length for n, length in source.groups), initial=0)
-    parts = [
-        (begin + torch.arange(n) * length).repeat_interleave(n_in_each)
-        for begin, (n, length), (_, n_in_each) in zip(begins, source.groups, words.groups, strict=False)
-    ]
-    return to_device(torch.cat(parts), device)
 
 
 def span_means(x_SD: Tensor, first_T: Tensor, last_T: Tensor) -> Tensor:

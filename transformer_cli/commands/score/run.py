@@ -52,7 +52,7 @@ def run(config: ScoreConfig) -> None:
     given = [_lines(Path(name)) for name in (config.source, config.translation) if name is not None]
     _check_line_counts(config, given)
     paths = locate_models(config.checkpoint, config.runs)
-    models = read_models(paths, [task.model for task in all_tasks() if not task.has_labels])
+    models = read_models(paths, [task.model for task in all_tasks() if not task.is_encoder_alone])
     config = replace(config, decode=with_own_length_penalty(config.decode, [model.length_penalty for model in models]))
     precision = choose_precision(config.decode.precision, device)
     task = models[0].task
