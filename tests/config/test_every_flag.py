@@ -19,6 +19,7 @@ from tests.addons.classification.toy_classifier import random_model as classifie
 from tests.addons.interop.test_export import tagged_model
 from tests.addons.interop.toy_huggingface import opus
 from tests.addons.language_models.toy_text import content as language_model_content
+from tests.addons.masked_language_models.toy_masked import content as masked_content
 from tests.addons.question_answering.toy_questions import random_model as answers_model
 from tests.addons.tagging.toy_tagger import random_model as tagger_model
 from tests.config.test_every_key import at, differing
@@ -76,6 +77,7 @@ VALUES: dict[str, str] = {
     "--feature": "f=values",
     "--on-issue": "retry",
     "--output": "out.html",
+    "--html": "fill.html",
     "--output-format": "jsonl",
     "--package-version": "2.5",
     "--passage": "passage.txt",
@@ -254,6 +256,7 @@ BASE = {
     "rerank": "lists device=cpu",
     "attention": "--checkpoint m device=cpu decode.max_extra_length=3",
     "generate": "--checkpoint lm device=cpu decode.max_length=4",
+    "fill": "'the [mask] sat' --checkpoint masked device=cpu",
     "average": "--checkpoint m2 --checkpoint m3 --output mean",
     "export": "argos --checkpoint m --output m.argosmodel",
     "inspect": "m",
@@ -530,6 +533,18 @@ RUNS: dict[str, dict[str, Case]] = {
         "--strict": Case("--strict", ":2: byte", code=3, stdin="a\n\udcff\n"),
         "--device": Case("'the cat' --device cpu", r"^the cat", base="--checkpoint lm decode.max_length=2"),
     },
+    "fill": {
+        "--checkpoint": Case("'a [mask]' --checkpoint m", "m: ", code=4, base=""),
+        "--top": Case("--top 1", r"^[^\n]*\n$"),
+        "--pieces": Case("--pieces 2"),
+        "--output-format": Case("--output-format jsonl", r'^\{"line": 1, "text": "the \[mask\] sat"'),
+        "--input": Case("--input masks", r"a .*\n$", base="--checkpoint masked device=cpu"),
+        "--output": Case("--output filled", writes="filled"),
+        "--html": Case("--html filled.html", writes="filled.html"),
+        "--overwrite": Case("--output back --overwrite", writes="back"),
+        "--strict": Case("--strict", ":2: byte", code=3, stdin="a [mask]\n\udcff\n", base="--checkpoint masked"),
+        "--device": Case("--device cpu", "the .* sat", base="'the [mask] sat' --checkpoint masked"),
+    },
     "average": {
         "--checkpoint": Case("--checkpoint m2 --checkpoint m3", writes="mean", base="--output mean"),
         "--last": Case("--last 2", "nowhere/latest: no trained model", code=4, base="--output mean runs=nowhere"),
@@ -642,6 +657,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = model_file(seed=seed) if name in ("m2", "m3") else read_model(FOLDER / "joint-pre.safetensors")
         (folder / name).write_bytes(packed(replaced(model, source, target)))
     (folder / "lm").write_bytes(language_model_content())
+    (folder / "masked").write_bytes(masked_content())
+    (folder / "masks").write_text("a [mask]\n")
     write_model(folder / "classes", classifier_model())
     write_model(folder / "tagger", tagger_model())
     write_model(folder / "answers", answers_model())

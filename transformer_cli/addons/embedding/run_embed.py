@@ -88,7 +88,7 @@ def open_reader(config: EmbedConfig) -> tuple[LineEncoder, tuple[int, ...]]:
     device = choose_device(config.device)
     path = locate_model(config.checkpoint, config.runs)
     file = read_model(path)
-    require(file, path, "transformer", "classifier", "tagger")
+    require(file, path, "transformer", "classifier", "tagger", "encoder")
     if file.config.n_segments == 2:
         raise CheckpointError(
             f"{path}: classifies pairs of texts, and has no vector of one. Choose another --checkpoint"

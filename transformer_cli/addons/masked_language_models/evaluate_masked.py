@@ -1,0 +1,182 @@
+"""`tfm evaluate` of a masked language model, and what `tfm train` reports when it has trained one."""
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from transformer_cli.addons.embedding.encode import longest_of
+from transformer_cli.addons.language_models.evaluate_text import TextSet, text_to_score
+from transformer_cli.addons.masked_language_models.masked_language_model import MaskedLanguageModel
+from transformer_cli.addons.masked_language_models.masking import special_ids
+from transformer_cli.addons.masked_language_models.predictor import MaskPredictor
+from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.prepare import Prepared
+from transformer_cli.decoding.plan import named
+from transformer_cli.errors import DataError
+from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import ModelFile, read_model
+from transformer_cli.training.result import TrainResult
+
+_LINES = 64  # that are encoded at a time
+
+
+@dataclass(frozen=True)
+class MaskedTextScores:
+    """Scores of a text of which each token is masked in turn, all others being known (Salazar et al. 2020)."""
+
+    n_lines: int
+    n_blank: int
+    n_tokens: int  # pieces
+    n_words: int  # of the raw text between white space
+    n_unknown: int  # pieces that stand for characters which the vocabulary lacks
+    n_right: int  # pieces that the model finds the most probable
+    log_prob: float  # natural logarithm
+
+    @property
+    def perplexity_per_token(self) -> float:
+        return math.exp(min(-self.log_prob / self.n_tokens, 100))
+
+    @property
+    def perplexity_per_word(self) -> float:
+        return math.exp(min(-self.log_prob / self.n_words, 100))
+
+    @property
+    def accuracy(self) -> float:
+        """Percent."""
+        return 100 * self.n_right / self.n_tokens
+
+    def as_dict(self) -> dict[str, float]:
+        """What `json.dumps` takes."""
+        return {
+            "pseudo_perplexity_per_token": self.perplexity_per_token,
+            "pseudo_perplexity_per_word": self.perplexity_per_word,
+            "accuracy": self.accuracy,
+            **asdict(self),
+        }
+
+    def lines(self) -> list[str]:
+        """One line a figure: its name, its value, and what it is taken over."""
+        return [
+            f"accuracy                     {self.accuracy:10.2f}  {self.n_tokens:,} pieces, each masked in turn",
+            f"pseudo-perplexity per token  {self.perplexity_per_token:10.2f}  {self.n_tokens:,} pieces",
+            f"pseudo-perplexity per word   {self.perplexity_per_word:10.2f}  {self.n_words:,} words",
+            f"pseudo-log-likelihood        {self.log_prob:10.2f}  natural logarithm, of all",
+        ]
+
+
+def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
+    """Print the scores of a model on its test set, on another corpus's, or on the user's own file."""
+    test = text_to_score(config, models, paths, what="a masked language model")
+    _report(paths[0], models[0], test, device, decode=config.decode, as_json=config.json)
+
+
+def report_training(
+    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
+) -> tuple[dict[str, float | None], str]:
+    """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
+    if prepared.test is None:
+        LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
+        return {}, ""
+    test = TextSet(config.data.test_name, prepared.test.targets)
+    found = _report(result.model_path, read_model(result.model_path), test, device, decode=config.decode)
+    scores: dict[str, float | None] = {
+        "test accuracy": found.accuracy,
+        "test pseudo-perplexity/token": found.perplexity_per_token,
+        "test pseudo-perplexity/word": found.perplexity_per_word,
+    }
+    return scores, ""
+
+
+def _report(
+    path: Path, model: ModelFile, test: TextSet, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
+) -> MaskedTextScores:
+    """Print the figures to stdout. Raises DataError where there is no text."""
+    found = measure_masked(model, test, device, decode)
+    if as_json:
+        print(json.dumps({"model": str(path), "test_set": test.name, **found.as_dict()}, indent=2))
+    else:
+        print(f"{test.name}, {found.n_lines:,} lines, {path}")
+        print("\n".join(found.lines()), flush=True)  # before a message that says so
+    if found.n_blank:
+        LOGGER.info("%s: %d blank lines, of which nothing is counted", test.name, found.n_blank)
+    if found.n_unknown:
+        LOGGER.warning(
+            "%s: %d pieces are unknown to the vocabulary. An <unk> is easier to predict than a spelling, so the figures"
+            " look better than they are",
+            *(test.name, found.n_unknown),
+        )
+    return found
+
+
+def measure_masked(model: ModelFile, test: TextSet, device: torch.device, decode: DecodeConfig) -> MaskedTextScores:
+    if not any(line.strip() for line in test.lines):
+        raise DataError(f"{test.name}: holds no text. Name another --source")
+    network = model.build_as(MaskedLanguageModel, device)
+    predictor = MaskPredictor(network, model.tokenizers.source, device=device, batch_tokens=decode.batch_tokens)
+    longest = longest_of(model) - 2  # BOS and EOS
+    with tqdm(total=len(test.lines), unit="line", desc="read", disable=None, leave=False, file=sys.stderr) as bar:
+        return masked_text_scores(predictor, test.lines, longest=longest, on_progress=bar.update)
+
+
+def masked_text_scores(
+    predictor: MaskPredictor,
+    lines: Sequence[str],
+    *,
+    longest: int,
+    on_progress: Callable[[int], object] = lambda n_lines: None,
+) -> MaskedTextScores:
+    """The scores of all lines; a line is cut to `longest` tokens, and a warning names it."""
+    tokenizer, cut = predictor.tokenizer, list[int]()
+    special = frozenset(special_ids(tokenizer))
+    log_probs: list[float] = []
+    n_right = n_unknown = 0
+    for start in range(0, len(lines), _LINES):
+        encoded = tokenizer.encode(lines[start : start + _LINES])
+        cut += [start + n for n, ids in enumerate(encoded, 1) if len(ids) > longest]
+        for sentences, wanted in _masked_in_turn([ids[:longest] for ids in encoded], special, predictor):
+            for log_p_V, token in zip(predictor.log_probs(sentences), wanted, strict=True):
+                log_probs.append(float(log_p_V[token]))
+                n_right += int(log_p_V.argmax()) == token
+                n_unknown += token == tokenizer.unk_id
+        on_progress(len(encoded))
+    if cut:
+        LOGGER.warning("%s: longer than the model's %d tokens; the rest is not scored", named(cut), longest + 2)
+    real = [line for line in lines if line.strip()]
+    return MaskedTextScores(
+        n_lines=len(lines),
+        n_blank=len(lines) - len(real),
+        n_tokens=len(log_probs),
+        n_words=sum(len(line.split()) for line in real),
+        n_unknown=n_unknown,
+        n_right=n_right,
+        log_prob=math.fsum(log_probs),
+    )
+
+
+def _masked_in_turn(
+    lines: Sequence[Sequence[int]], special: frozenset[int], predictor: MaskPredictor
+) -> Iterator[tuple[list[list[int]], list[int]]]:
+    """The sentences with one mask for each token of the lines, and these tokens: some at a time."""
+    tokenizer = predictor.tokenizer
+    sentences: list[list[int]] = []
+    wanted: list[int] = []
+    for ids in lines:
+        for place, token in enumerate(ids):
+            if token in special:
+                continue
+            masked = [*ids[:place], predictor.mask_id, *ids[place + 1 :]]
+            sentences.append([tokenizer.bos_id, *masked, *tokenizer.end_ids])
+            wanted.append(token)
+            if len(sentences) == predictor.at_once:
+                yield sentences, wanted
+                sentences, wanted = [], []
+    if sentences:
+        yield sentences, wanted
