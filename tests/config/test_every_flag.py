@@ -77,7 +77,6 @@ VALUES: dict[str, str] = {
     "--feature": "f=values",
     "--on-issue": "retry",
     "--output": "out.html",
-    "--html": "fill.html",
     "--output-format": "jsonl",
     "--package-version": "2.5",
     "--passage": "passage.txt",

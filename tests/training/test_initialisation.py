@@ -1,6 +1,7 @@
 """init.from: a classifier that begins with a trained encoder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,8 @@ from tests.addons.classification.test_classify_command import TRANSLATOR
 from tests.addons.classification.toy_classifier import OVERRIDES, random_model, write_tables, written
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
-from transformer_cli.models.file import read_model
+from transformer_cli.models.file import ModelFile, read_model
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.initialisation import Initial, initial_tokenizers, read_initial_model, with_initial_sizes
 from transformer_cli.training.trainer import Trainer
@@ -111,14 +111,44 @@ def test_sizes_are_the_models_and_dropout_is_ones_own() -> None:
     assert with_initial_sizes(config, None) is config
 
 
-def test_what_has_no_encoder_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written(place, random_model(ModelConfig(**{**vars(TRANSLATOR), "name": "decoder"})), "decoder.safetensors")
+def decoder_alone(**changes: Any) -> ModelFile:
+    return random_model(replace(TRANSLATOR, name="decoder", n_decoder_layers=3, **changes))
+
+
+def test_the_layers_of_a_language_model_become_the_encoder(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, found = decoder_alone(d_embedding=6), first_weights(monkeypatch)
+    written(place, start, "decoder.safetensors")
+    assert main(arguments("init.from=decoder.safetensors", "train.ema=null")) == 0
+    names = {"embedding.weight": "source_embedding.weight", "embedding.project_in.": "source_embedding.project_in."}
+    for name, weight in start.weights.items():
+        if not name.startswith("embedding.project_out."):
+            for theirs, ours in {**names, "decoder.": "encoder."}.items():
+                name = ours + name.removeprefix(theirs) if name.startswith(theirs) else name
+            assert torch.equal(found[name], weight), name
+    assert read_model(place / "runs/a/model.safetensors").config.n_encoder_layers == 3
+
+
+def test_the_layers_of_a_language_model_can_be_fewer_and_frozen(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, found = decoder_alone(), first_weights(monkeypatch)
+    written(place, start, "decoder.safetensors")
+    assert main(arguments("init.from=decoder.safetensors", "init.encoder_layers=2", "init.freeze=[encoder]")) == 0
+    shipped = read_model(place / "runs/a/model.safetensors")
+    assert shipped.config.n_encoder_layers == 2
+    for new, old in enumerate((0, 2)):  # evenly spaced
+        for part in ("self_attention.to_out.weight", "feed_forward.to_hidden.weight"):
+            expected = start.weights[f"decoder.layers.{old}.{part}"]
+            assert torch.equal(found[f"encoder.layers.{new}.{part}"], expected)
+            assert torch.equal(shipped.weights[f"encoder.layers.{new}.{part}"], expected)
+
+
+def test_what_is_no_encoder_for_it_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(place, random_model(replace(TRANSLATOR, name="tagger")), "tagger.safetensors")
+    kinds = "a classifier or a translator or a masked language model or a language model"
     for name, message in (
-        ("nowhere", "init.from: nowhere: no such file or folder. Choose a classifier or a translator"),
+        ("nowhere", f"init.from: nowhere: no such file or folder. Choose {kinds}"),
         (
-            "decoder.safetensors",
-            "init.from: decoder.safetensors: this is a language model, and data.task=classification needs a"
-            " classifier or a translator. Choose one",
+            "tagger.safetensors",
+            f"init.from: tagger.safetensors: this is a tagger, and data.task=classification needs {kinds}. Choose one",
         ),
         ("train.tsv", "init.from: train.tsv: cut short or not a safetensors file"),
     ):

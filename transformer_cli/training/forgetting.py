@@ -67,8 +67,8 @@ class OldDev:
 
 def find_old_dev(config: TrainConfig, start: Initial, prepared: Prepared) -> OldDev | None:
     """The dev set that `start` was scored on, unless it is the new one; a line in the log where it is not at hand."""
-    if config.data.trained.has_labels:
-        return None  # which a translator is not scored on
+    if config.data.trained.has_labels or start.model.task.name != config.data.task:
+        return None  # which a model of another task is not scored on
     try:
         found = OldDev(*_old_dev(config, start))
         if lost := [tag for tag in found.data.all_tags if tag not in prepared.tokenizers.source.tags]:

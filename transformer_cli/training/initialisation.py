@@ -1,8 +1,8 @@
 """Fine-tuning: a run that begins with a trained model has its sizes, its tokenizers and its weights.
 
-A classifier takes the encoder of a translator, or all of another classifier of the same classes. A tagger does
-likewise, and takes the encoder of a classifier, too. Once a run has a checkpoint, that is where it goes on from: the
-model that it began with is not read any more, and may be gone.
+A classifier takes the encoder of another model, or all of another classifier of the same classes; so does a tagger. The
+layers of a language model become an encoder without their mask. Once a run has a checkpoint, that is where it goes on
+from: the model that it began with is not read any more, and may be gone.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.fields import keys_of_part
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.options import option_infos
 from transformer_cli.config.poolings import POOLINGS, with_pooling_options
 from transformer_cli.config.tags import languages_of, source_tag, target_tag
 from transformer_cli.config.tasks import task_of_model
@@ -47,6 +48,7 @@ from transformer_cli.files import follow
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, map_model, read_model, require
 from transformer_cli.models.locate import address_in, locate_model, model_at
+from transformer_cli.models.registry import MODELS
 from transformer_cli.models.runs import run_of
 from transformer_cli.registry import did_you_mean
 from transformer_cli.training.checkpoints import CheckpointStore
@@ -171,7 +173,7 @@ def initial_tokenizers(config: TrainConfig, start: Initial | None) -> Tokenizers
     if start is None:
         return None
     init, taken, of_model = config.init, _tokenizers_of(start, config), start.model.tokenizers.source
-    if config.data.trained.has_labels:  # which it has for its target
+    if config.data.trained.is_encoder_alone:  # which has one text
         taken = Tokenizers(taken.source, taken.source)
     if start.is_resumed:
         return taken
@@ -309,9 +311,11 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
         return config
     config = replace(config, name=run_name(config))
     model, init = start.model, config.init
-    is_encoder = config.data.trained.has_labels
+    is_encoder, has_labels = config.data.trained.is_encoder_alone, config.data.trained.has_labels
     own = (*OWN, *NOT_OF_ENCODERS) if is_encoder else OWN
     sizes = {field.name: getattr(model.config, field.name) for field in fields(ModelConfig) if field.name not in own}
+    sizes["options"] = _options(config.model, model.config)
+    sizes |= {"n_encoder_layers": _n_layers(model, "encoder")} if is_encoder else {}
     if not start.is_resumed:
         _report(config, start, sizes)
         for side, n_layers in (("encoder", init.encoder_layers), ("decoder", init.decoder_layers)):
@@ -322,7 +326,7 @@ def with_initial_sizes(config: TrainConfig, start: Initial | None) -> TrainConfi
         joint = _tokenizers_of(start, config).joint
         data = replace(data, tokenizer=replace(data.tokenizer, joint=joint))
     config = replace(config, model=replace(config.model, **sizes), data=data)
-    head = ["to_classes.weight", "to_classes.bias"] if is_encoder else []
+    head = ["to_classes.weight", "to_classes.bias"] if has_labels else []
     head += OF_PAIRS if config.model.n_segments == 2 else []
     head += CONVOLUTION if config.model.convolution is not None else []
     head += _pooling_names(config.model) if data.trained.labels_lines else []
@@ -334,7 +338,7 @@ def _report(config: TrainConfig, start: Initial, sizes: Mapping[str, object]) ->
     """Log what is taken over, and what differs from `config`."""
     model = start.model
     languages, ids = direction_of(model), model.tokenizers
-    with_its = "tokenizer" if ids.joint or config.data.trained.has_labels else "two tokenizers"
+    with_its = "tokenizer" if ids.joint or config.data.trained.is_encoder_alone else "two tokenizers"
     LOGGER.info(
         "init.from=%s: %s, step %d, with its %s in place of data.tokenizer",
         *(config.init.from_, languages, model.step, with_its),
@@ -402,23 +406,43 @@ def _is_pooled_alike(one: ModelConfig, other: ModelConfig) -> bool:
 
 def _taken(config: TrainConfig, model: ModelFile) -> dict[str, Tensor]:
     """The weights of `model` that a run begins with, in the layers that it has."""
-    is_encoder = config.data.trained.has_labels
+    task, is_same_kind = config.data.trained, model.config.name == config.model.name
+    takes_all = not task.is_encoder_alone or (is_same_kind and not task.has_labels)
     parts = (*ENCODER, *(OF_PAIRS if config.model.n_segments == 2 else ()))
     if model.config.convolution is not None and model.config.convolution == config.model.convolution:
         parts += CONVOLUTION
-    weights = {name: x for name, x in model.weights.items() if not is_encoder or name.startswith(parts)}
+    given = model.weights if set(task.stacks) & set(model.task.stacks) else _as_encoder(model.weights)
+    weights = {name: x for name, x in given.items() if takes_all or name.startswith(parts)}
     for side, old, new in _layers(config, model):
         if old != new:
             weights = _with_layers(weights, side, copied_layers(old, new))
     return weights
 
 
+def _options(own: ModelConfig, before: ModelConfig) -> dict[str, Any]:
+    """The options of a model that begins as one with the config `before`: those of training are its own."""
+    if own.name != before.name:
+        return own.options
+    of_training = {name for name, info in option_infos(MODELS, own.name).items() if info.part == "training"}
+    names = (before.options.keys() - of_training) | (own.options.keys() & of_training)
+    return {name: (own if name in of_training else before).options[name] for name in sorted(names)}
+
+
+def _as_encoder(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a language model by their names in an encoder: its layers have no cross-attention, either."""
+    return {re.sub("^embedding", "source_embedding", re.sub("^decoder", "encoder", n)): x for n, x in weights.items()}
+
+
 def _layers(config: TrainConfig, model: ModelFile) -> list[tuple[str, int, int]]:
     """Each stack, with its layers in `model` and in the run."""
     return [
-        (side, *(getattr(sizes, f"n_{side}_layers") for sizes in (model.config, config.model)))
-        for side in config.data.trained.stacks
+        (side, _n_layers(model, side), getattr(config.model, f"n_{side}_layers")) for side in config.data.trained.stacks
     ]
+
+
+def _n_layers(model: ModelFile, side: str) -> int:
+    """The layers of the stack of `model` that becomes this one."""
+    return int(getattr(model.config, f"n_{side if side in model.task.stacks else 'decoder'}_layers"))
 
 
 def _with_layers(weights: Mapping[str, Tensor], side: str, chosen: Sequence[int]) -> dict[str, Tensor]:

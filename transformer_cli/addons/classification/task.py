@@ -17,7 +17,7 @@ class Classification(Task):
     files = "a table of label<TAB>text, as in data.train=train.tsv"
     leak = "training lines have a sentence of it", "with the same label"
     model, what, command = "classifier", "a classifier", "classify"
-    also_from = ("transformer",)
+    also_from = ("transformer", "encoder", "decoder")
     metric, unit = ACCURACY, "sentences"
     most_epochs, fewest_updates = 12, 300
     recipe = "labels"

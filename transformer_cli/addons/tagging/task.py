@@ -18,7 +18,7 @@ class Tagging(Task):
     files = "a file with a word and its label a line, as in data.train=train.conll"
     leak = "training sentences are sentences of it", "with the same labels"
     model, what, command = "tagger", "a tagger", "tag"
-    also_from = ("transformer", "classifier")
+    also_from = ("transformer", "classifier", "encoder", "decoder")
     metric, counted, unit = ACCURACY, "words", "words"
     most_epochs, fewest_updates = 20, 500
     recipe = "tags"
