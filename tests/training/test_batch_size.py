@@ -126,7 +126,7 @@ def test_the_number_is_tried_as_the_program_that_will_run(
 
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_there_is_use_for_a_ranks_share_of_the_largest_update(trial: DryRun, world_size: int) -> None:
-    corpus, plan = trial.corpus, trial.feed.plan
+    corpus, plan = prepared().train, trial.feed.plan
     sums = [max(np.sum(s[plan.update(n)]) for s in (corpus.source_lengths, corpus.target_lengths)) for n in range(8)]
     assert useful(trial, world_size) == int(np.ceil(max(sums) / world_size))
 

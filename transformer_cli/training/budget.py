@@ -12,7 +12,6 @@ import torch
 
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.train import TrainConfig, seconds_of
-from transformer_cli.data.batching import micro_batches
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.logs import LOGGER
 from transformer_cli.training.dry_run import DryRun
@@ -100,9 +99,7 @@ def _seconds_of_update(config: TrainConfig, prepared: Prepared, device: torch.de
     """The median of a few whole updates, after those that pay for what is loaded."""
     run, seconds, begin = DryRun(config, prepared, device), list[float](), time.perf_counter()
     for step in range(1, WARM_UP + TIMED + 1):
-        pairs = run.feed.plan.update(step - 1)
-        batches = micro_batches(run.corpus, pairs, run.tokenizers, max_tokens=config.train.max_tokens_per_microbatch)
-        seconds.append(run.run(batches, step=step))
+        seconds.append(run.run(run.feed.batches(step), step=step))
         if step > WARM_UP and time.perf_counter() - begin > TIMED_SECONDS:
             break
     del run

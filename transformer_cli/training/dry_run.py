@@ -43,10 +43,11 @@ class DryRun:
     """A trainer at step 0. Raises what `Trainer` raises, and RuntimeError without enough memory."""
 
     def __init__(self, config: TrainConfig, prepared: Prepared, device: torch.device) -> None:
-        self.config, self.corpus, self.tokenizers, self.device = config, prepared.train, prepared.tokenizers, device
+        self.config, self.tokenizers, self.device = config, prepared.tokenizers, device
         self.trainer = Trainer(config, prepared.tokenizers, device)
         self.schedule = build_schedule(config.schedule, d_model=config.model.d_model, max_steps=config.train.max_steps)
         self.feed = Feed(config, prepared)
+        self.corpus = self.feed.pairs(1)  # changed as they are for training
         self.trainer.expect(self.feed.expected(), longest=self.feed.longest)
         self.seconds_per_token = 0.0  # of the last update
         self.is_finite = True
@@ -69,7 +70,7 @@ class DryRun:
     def warm_up(self) -> None:
         """Updates of a few sentences: the optimizer allocates its state, and the speed becomes known."""
         for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
-            few = self.feed.plan.update(0)[:n_sentences]
+            few = np.arange(min(n_sentences, len(self.corpus)))
             batches = micro_batches(
                 self.corpus, few, self.tokenizers, max_tokens=self.config.train.max_tokens_per_microbatch
             )
@@ -103,10 +104,14 @@ def batch_of(shape: BatchShape, corpus: EncodedCorpus, tokenizers: Tokenizers) -
         return list(filled.reshape(shape.rows, shape.length))
 
     sources = side(corpus.source_ids, tokenizers.source.end_ids)
-    if tokenizers.labels:  # what is classified has one target each, an answer two, and a word is one token at least
+    if tokenizers.labels or corpus.word_ends is not None:
+        # What is classified has one target each, an answer two, and a word is one token at least; masks are a share of
+        # the tokens.
         n_targets = int(corpus.target_lengths[0])
         if corpus.word_ends is not None:
             n_targets = max(1, shape.length - len(tokenizers.source.end_ids))
+            if not tokenizers.labels:
+                n_targets = -(-n_targets * len(corpus.target_ids) // len(corpus.source_ids))
         labels = np.resize(corpus.target_ids, (shape.rows, n_targets))
         if corpus.word_ends is None and n_targets > 1:
             labels = labels % shape.length  # they are positions in the source
