@@ -16,10 +16,12 @@ from tests.support.each import each
 from transformer_cli.arguments import flags_of, parser_of
 from transformer_cli.command import COMMANDS
 from transformer_cli.config.compose import load_config
+from transformer_cli.config.fields import key_infos
 from transformer_cli.config.keys import all_keys
 from transformer_cli.config.overrides import check_overrides
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import choices_of
+from transformer_cli.registry import Registry
 
 PACKAGE = ROOT / "transformer_cli"
 FunctionOrClass = ast.FunctionDef | ast.ClassDef
@@ -119,7 +121,13 @@ def test_the_table_of_groups_lists_every_choice(group: str) -> None:
 
 @each("page", PAGES)
 def test_every_key_that_a_page_names_exists(page: Path) -> None:
-    keys = set(all_keys(TrainConfig))
+    options = {
+        f"{registry.options_key}.{name}"
+        for registry in Registry.with_options
+        for entry in registry.all_options()
+        for name in key_infos(entry)
+    }
+    keys = {*all_keys(TrainConfig), *options}
     named = [match[1] for code in INLINE.findall(without_blocks(text_of(page))) if (match := KEY.fullmatch(code))]
     assert [key for key in named if key not in keys and not key.endswith("_")] == []
 

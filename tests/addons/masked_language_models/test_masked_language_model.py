@@ -42,6 +42,8 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
 from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.training.divergence_dump import diagnose
+from transformer_cli.training.dry_run import BatchShape, DryRun, batch_of
 from transformer_cli.training.forward import predict_batch
 from transformer_cli.training.trainer import Trainer
 
@@ -152,6 +154,26 @@ def test_an_update_is_the_same_whatever_its_batches() -> None:
         updates.append((float(stats.loss), stats.n_tokens, float(stats.grad_norm)))
     assert updates[0] == pytest.approx(updates[1], rel=1e-5)
     assert updates[0][1] == Feed(config(), prepared()).pairs(1).target_lengths.sum()
+
+
+def test_an_update_that_diverges_can_be_written_down_as_text() -> None:
+    settings = config()
+    trainer, pairs = Trainer(settings, prepared().tokenizers, CPU), Feed(settings, prepared()).pairs(1)
+    assert mask_id(IDS) in pairs.source_ids
+    findings = diagnose(trainer, pairs, prepared().tokenizers, step=1)
+    texts = [text for finding in findings for text in finding.pairs]
+    assert len(texts) == len(pairs)
+    assert any(source and target for source, target in texts)
+
+
+def test_a_dry_run_has_masks_and_its_largest_batches_their_share_of_targets() -> None:
+    dry_run = DryRun(config(), prepared(), CPU)
+    dry_run.warm_up()
+    assert dry_run.seconds_per_token > 0
+    batch = batch_of(BatchShape(4, 20), dry_run.corpus, prepared().tokenizers)
+    share = len(dry_run.corpus.target_ids) / len(dry_run.corpus.source_ids)
+    assert batch.n_target_tokens == 4 * math.ceil(19 * share)
+    assert dry_run.run([batch]) > 0
 
 
 # ---- Training

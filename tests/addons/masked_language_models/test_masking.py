@@ -8,6 +8,7 @@ from transformer_cli.addons.masked_language_models.masking import Masking, as_ta
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.subwords import sentence_seeds
+from transformer_cli.errors import ConfigError
 
 IDS = tokenizer()
 PAPER = Masking()
@@ -62,6 +63,13 @@ def test_other_shares_can_be_chosen_and_no_sentence_is_without_a_mask(share: flo
     kept = mask(sentences(50, 20), Masking(mask_share=share, random_share=0.0, kept_share=1.0))
     assert mask_id(IDS) not in kept.source_ids
     assert [read(kept, n)[1:] for n in range(50)] == sentences(50, 20)
+
+
+def test_shares_that_are_more_than_all_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"random_share=0\.6: with model\.options\.kept_share=0\.5 it is more than all"
+    ):
+        Masking(random_share=0.6, kept_share=0.5)
 
 
 def test_a_sentence_is_read_from_bos_to_eos_and_only_text_is_masked() -> None:
