@@ -28,6 +28,7 @@ ARGUMENTS = {
     "shortlist": ["--source", "text", "--translation", "text"],
     "attention": ["a b"],
     "generate": ["a"],
+    "fill": ["a [mask]"],
     "average": ["--last", "2", "--output", "out"],
     "export": ["huggingface", "--output", "out"],
     "inspect": [],

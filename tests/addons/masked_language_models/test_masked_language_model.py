@@ -31,8 +31,9 @@ from tests.toy.run import dying_at, metrics, packed
 from tests.toy.run import model_file as translator_file
 from tests.toy.translator import sentences
 from transformer_cli.addons.masked_language_models.change import MaskTokens
+from transformer_cli.addons.masked_language_models.keys import Masking
 from transformer_cli.addons.masked_language_models.masked_language_model import MaskedLanguageModel
-from transformer_cli.addons.masked_language_models.masking import Masking, as_targets, mask_id, masked
+from transformer_cli.addons.masked_language_models.masking import as_targets, mask_id, masked
 from transformer_cli.addons.masked_language_models.validator import dev_seeds
 from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions
 from transformer_cli.data.batching import micro_batches

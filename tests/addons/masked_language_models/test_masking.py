@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tests.addons.masked_language_models.toy_masked import config, prepared, tokenizer
-from transformer_cli.addons.masked_language_models.masking import Masking, as_targets, mask_id, masked, special_ids
+from transformer_cli.addons.masked_language_models.keys import Masking
+from transformer_cli.addons.masked_language_models.masking import as_targets, mask_id, masked, special_ids
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.subwords import sentence_seeds

@@ -1,6 +1,7 @@
 """The change of the training text that masks it, anew in every epoch."""
 
-from transformer_cli.addons.masked_language_models.masking import Masking, masked
+from transformer_cli.addons.masked_language_models.keys import Masking
+from transformer_cli.addons.masked_language_models.masking import masked
 from transformer_cli.addons.masked_language_models.task import MASK_TOKENS, MaskedLanguageModelling
 from transformer_cli.config.options import checked_options
 from transformer_cli.config.train import TrainConfig

@@ -1,4 +1,4 @@
-"""Keys of `tfm fill`."""
+"""Keys of `tfm fill`, and the options of a masked language model."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -56,3 +56,23 @@ class FillConfig:
             raise ConfigError("output_format=moses: for translations. Choose text or jsonl")
         if self.text is not None and self.input is not None:
             raise ConfigError(f"--input {self.input}: and a text is given. Leave one of them out")
+
+
+@dataclass
+class Masking:
+    """The shares of the tokens that are masked."""
+
+    mask_share: float = key(
+        0.15, "Share of the tokens that the model has to predict.", low=0.01, high=0.9, part="training"
+    )
+    random_share: float = key(
+        0.1, "Share of these that are replaced by a random token, not by the mask.", low=0, high=1, part="training"
+    )
+    kept_share: float = key(0.1, "Share of these that stay as they are.", low=0, high=1, part="training")
+
+    def __post_init__(self) -> None:
+        if self.random_share + self.kept_share > 1:
+            raise ConfigError(
+                f"model.options.random_share={self.random_share:g}: with model.options.kept_share={self.kept_share:g}"
+                " it is more than all. Lower one of them"
+            )

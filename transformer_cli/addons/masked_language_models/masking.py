@@ -9,37 +9,15 @@ that is trained so has the vocabulary of any other.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from transformer_cli.config.fields import key
+from transformer_cli.addons.masked_language_models.keys import Masking
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.shuffling import splitmix64
 from transformer_cli.data.tokenizer import Tokenizer
-from transformer_cli.errors import ConfigError
 
 _CHOICE, _COUNT, _KIND, _RANDOM = (np.uint64(n << 32) for n in range(1, 5))  # what a number is drawn for
-
-
-@dataclass
-class Masking:
-    """The shares of the tokens that are masked."""
-
-    mask_share: float = key(
-        0.15, "Share of the tokens that the model has to predict.", low=0.01, high=0.9, part="training"
-    )
-    random_share: float = key(
-        0.1, "Share of these that are replaced by a random token, not by the mask.", low=0, high=1, part="training"
-    )
-    kept_share: float = key(0.1, "Share of these that stay as they are.", low=0, high=1, part="training")
-
-    def __post_init__(self) -> None:
-        if self.random_share + self.kept_share > 1:
-            raise ConfigError(
-                f"model.options.random_share={self.random_share:g}: with model.options.kept_share={self.kept_share:g}"
-                " it is more than all. Lower one of them"
-            )
 
 
 def mask_id(tokenizer: Tokenizer) -> int:

@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.addons.masked_language_models.keys import FillConfig
-from transformer_cli.addons.masked_language_models.masking import Masking
+from transformer_cli.addons.masked_language_models.keys import FillConfig, Masking
 from transformer_cli.addons.masked_language_models.task import MASK_TOKENS, MaskedLanguageModelling
 from transformer_cli.command import Command, register
 from transformer_cli.config.model import ModelConfig

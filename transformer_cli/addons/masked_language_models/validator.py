@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer_cli.addons.masked_language_models.masking import Masking, as_targets, masked
+from transformer_cli.addons.masked_language_models.keys import Masking
+from transformer_cli.addons.masked_language_models.masking import as_targets, masked
 from transformer_cli.data.cache import Array, EncodedCorpus
 from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.subwords import sentence_seeds
