@@ -109,7 +109,7 @@ def _text(batch: Batch, tokenizers: Tokenizers, task: Task) -> list[tuple[str, s
             return " ".join(tokenizers.labels[i] for i in ids)
         return tokenizers.target.decode(ids)
 
-    def of_source(ids: Sequence[int]) -> str:
+    def of_source(ids: list[int]) -> str:
         return tokenizers.source.decode([i for i in ids if i < len(tokenizers.source)])  # a mask is no piece
 
     return [(of_source(source), of_target(source, target)) for source, target in batch.pairs()]
