@@ -143,7 +143,7 @@ def test_the_layers_of_a_language_model_can_be_fewer_and_frozen(place: Path, mon
 
 def test_what_is_no_encoder_for_it_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written(place, random_model(replace(TRANSLATOR, name="tagger")), "tagger.safetensors")
-    kinds = "a classifier or a translator or a masked language model or a language model"
+    kinds = "a classifier, a translator, a masked language model or a language model"
     for name, message in (
         ("nowhere", f"init.from: nowhere: no such file or folder. Choose {kinds}"),
         (

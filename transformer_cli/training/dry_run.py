@@ -70,10 +70,8 @@ class DryRun:
     def warm_up(self) -> None:
         """Updates of a few sentences: the optimizer allocates its state, and the speed becomes known."""
         for n_sentences in (FEW_SENTENCES, FEW_SENTENCES, 8 * FEW_SENTENCES):  # the first pays for all that is loaded
-            few = np.arange(min(n_sentences, len(self.corpus)))
-            batches = micro_batches(
-                self.corpus, few, self.tokenizers, max_tokens=self.config.train.max_tokens_per_microbatch
-            )
+            few, limit = np.arange(min(n_sentences, len(self.corpus))), self.config.train.max_tokens_per_microbatch
+            batches = micro_batches(self.corpus, few, self.tokenizers, max_tokens=limit)
             if n_tokens_of(batches) * self.seconds_per_token < WORST_SECONDS:
                 self.run(batches)
 

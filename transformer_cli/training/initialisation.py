@@ -112,7 +112,7 @@ def named_model(config: TrainConfig) -> Initial:
     name, task = config.init.from_, config.data.trained
     assert name is not None
     kinds = [task.model, *task.also_from]
-    wanted = " or ".join(task_of_model(kind, {}).what for kind in kinds)
+    wanted = " or ".join(", ".join(task_of_model(kind, {}).what for kind in kinds).rsplit(", ", 1))
     try:
         path = locate_model(name, config.runs)
         model = map_model(path)  # of which a run may take a part, once its text is prepared
