@@ -77,6 +77,7 @@ VALUES: dict[str, str] = {
     "--feature": "f=values",
     "--on-issue": "retry",
     "--output": "out.html",
+    "--text": "a = [mask]",
     "--output-format": "jsonl",
     "--package-version": "2.5",
     "--passage": "passage.txt",
@@ -534,6 +535,7 @@ RUNS: dict[str, dict[str, Case]] = {
     },
     "fill": {
         "--checkpoint": Case("'a [mask]' --checkpoint m", "m: ", code=4, base=""),
+        "--text": Case("--text 'a = [mask]'", "a = ", base="--checkpoint masked device=cpu"),
         "--top": Case("--top 1", r"^[^\n]*\n$"),
         "--pieces": Case("--pieces 2"),
         "--output-format": Case("--output-format jsonl", r'^\{"line": 1, "text": "the \[mask\] sat"'),

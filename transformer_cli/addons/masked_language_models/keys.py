@@ -25,7 +25,7 @@ class FillConfig:
     """`tfm fill`."""
 
     text: str | None = key(
-        None, "The text with a [mask] in it; unset: standard input, or --input, one text a line.", word=True
+        None, "The text with a [mask] in it; unset: --input, or standard input.", flag="--text", word=True
     )
     checkpoint: Any = key(None, CHECKPOINT, path=True, flag="--checkpoint", repeated=True)
     runs: str = key("runs", RUNS, path=True)
