@@ -26,6 +26,7 @@ from transformer_cli.data.lines import read_chunks, split_lines
 from transformer_cli.decoding.postprocess import written_ids
 from transformer_cli.decoding.results import Candidate, Translated, TranslateOptions
 from transformer_cli.decoding.terminology import Term, Terminology
+from transformer_cli.decoding.training_text import UNKNOWN_TEXT
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import DataError
 from transformer_cli.text_io import BOM, decode_line, open_output
@@ -37,7 +38,11 @@ class Echo:
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def translate(self, lines: list[str], *, first_line: int = 1, prefixes: None = None) -> list[Translated]:
+    text = UNKNOWN_TEXT
+
+    def translate(
+        self, lines: list[str], *, first_line: int = 1, prefixes: None = None, contexts: None = None
+    ) -> list[Translated]:
         self.calls.append(len(lines))
         return [Translated([Candidate(line, 0.0)]) for line in lines]
 
