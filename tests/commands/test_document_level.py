@@ -19,13 +19,13 @@ from transformer_cli.addons.serving.service import RequestOptions, Service
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import Device
-from transformer_cli.data.context import BREAK, contexts_of
+from transformer_cli.data.context import END_OF_CONTEXT, contexts_of
 from transformer_cli.data.tokenizer import Tokenizers, train_tokenizer
 
 N_CONTEXT = 2
 LINES = [*sentences(4, seed=1), "", *sentences(3, seed=2)]
 IN_CONTEXT = [
-    "".join(f"{sentence}{BREAK} " for sentence in context) + line
+    "".join(f"{sentence}{END_OF_CONTEXT} " for sentence in context) + line
     for line, context in zip(LINES, contexts_of(LINES, N_CONTEXT), strict=True)
 ]
 TARGETS = sentences(3, seed=3) + [""] * 2 + sentences(3, seed=4)
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models with the same weights: `document` reads the lines before a line, `plain` what it is given."""
     place = tmp_path_factory.mktemp("documents")
     letters = " ".join("abcdefghij")
-    one = train_tokenizer([letters] * 5, TokenizerConfig(vocab_size=26, user_symbols=[BREAK]), seed=1)
+    one = train_tokenizer([letters] * 5, TokenizerConfig(vocab_size=26, user_symbols=[END_OF_CONTEXT]), seed=1)
     for name, n_context in (("document", N_CONTEXT), ("plain", 0)):
         data = {"name": "copy", "context_sentences": n_context}
         meta: dict[str, Any] = {"step": 7, "data": data, "scores": {"dev_nll": 1.5}}

@@ -16,7 +16,7 @@ from transformer_cli.config.data import DataConfig, TokenizerConfig, TokenizerKi
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.checks.overlap import leaks
 from transformer_cli.data.clean import clean
-from transformer_cli.data.context import BREAK, ContextEncoder, History, break_id, contexts_of
+from transformer_cli.data.context import END_OF_CONTEXT, ContextEncoder, History, break_id, contexts_of
 from transformer_cli.data.corpus import ParallelText, load_text
 from transformer_cli.data.prepare import Prepared, _open, prepare
 from transformer_cli.data.sentences import share_of_several
@@ -44,7 +44,9 @@ CONTEXTS = [
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(LINES * 3, TokenizerConfig(vocab_size=60, user_symbols=[BREAK]), seed=1, tags=["<2xx>"])
+    return train_tokenizer(
+        LINES * 3, TokenizerConfig(vocab_size=60, user_symbols=[END_OF_CONTEXT]), seed=1, tags=["<2xx>"]
+    )
 
 
 def written(root: Path, name: str, pairs: Sequence[tuple[str, str]]) -> None:
@@ -77,7 +79,7 @@ def sources_of(prepared: Prepared) -> list[str]:
 
 
 def with_context(context: Sequence[str], line: str) -> str:
-    return "".join(f"{sentence}{BREAK} " for sentence in context) + line
+    return "".join(f"{sentence}{END_OF_CONTEXT} " for sentence in context) + line
 
 
 # ---- Which sentences
@@ -115,7 +117,7 @@ def test_the_tokens_are_those_of_the_text_with_breaks(tokenizer: Tokenizer) -> N
 def test_a_tag_stays_in_front(tokenizer: Tokenizer) -> None:
     encoder = ContextEncoder(tokenizer, 2)
     (found,) = encoder.put_before(tokenizer.encode(["<2xx> it drank"]), [("the cat",)], 100)
-    assert found == tokenizer.encode([f"<2xx> the cat{BREAK} it drank"])[0]
+    assert found == tokenizer.encode([f"<2xx> the cat{END_OF_CONTEXT} it drank"])[0]
     assert tokenizer.pieces(found)[0] == "<2xx>"
 
 
@@ -131,10 +133,10 @@ def test_the_oldest_sentence_is_left_out_first_and_never_the_line(tokenizer: Tok
 
 def test_a_written_break_divides_nothing(tokenizer: Tokenizer) -> None:
     encoder = ContextEncoder(tokenizer, 1)
-    (found,) = encoder.before([(f"the{BREAK} cat",)], [100])
+    (found,) = encoder.before([(f"the{END_OF_CONTEXT} cat",)], [100])
     assert found.count(encoder.break_id) == 1
     assert break_id(tokenizer) == encoder.break_id
-    source = translator(tokenizer, 1).planner.plan([f"the{BREAK} cat"])[0].segments[0].ids
+    source = translator(tokenizer, 1).planner.plan([f"the{END_OF_CONTEXT} cat"])[0].segments[0].ids
     assert encoder.break_id not in source
 
 
@@ -175,7 +177,7 @@ def test_what_is_dropped_is_still_the_context_of_the_next_line(tmp_path: Path, f
     prepared = prepare(config_of(tmp_path, dev=DEV, test=DEV, clean=filters))
     lines = [source for source, _ in pairs]
     context_of = dict(reversed([*zip(lines, contexts_of(lines, 2), strict=True)]))  # of the first of the two
-    found = {source.rpartition(f"{BREAK} ")[2]: source for source in sources_of(prepared)}
+    found = {source.rpartition(f"{END_OF_CONTEXT} ")[2]: source for source in sources_of(prepared)}
     assert list(found.values()) == [with_context(context_of[line], line) for line in found]
     dropped = {"", pairs[5][0], *(["nice melon on old melon"] if filters else [])}
     assert set(found) <= set(lines) - dropped
@@ -183,8 +185,8 @@ def test_what_is_dropped_is_still_the_context_of_the_next_line(tmp_path: Path, f
         assert 10 < len(found) < 45
     else:
         assert set(found) == set(lines) - dropped
-        assert found["document 1 line 1"] == f"lone line{BREAK} document 1 line 1"
-        assert found["document 2 line 1"] == f"nice melon on old melon{BREAK} document 2 line 1"
+        assert found["document 1 line 1"] == f"lone line{END_OF_CONTEXT} document 1 line 1"
+        assert found["document 2 line 1"] == f"nice melon on old melon{END_OF_CONTEXT} document 2 line 1"
 
 
 def test_the_same_pairs_are_kept_and_held_out_with_a_context_and_without(tmp_path: Path) -> None:
@@ -231,7 +233,7 @@ def test_long_sources_lose_the_oldest_sentences_and_no_pair_is_dropped_for_its_c
     cut = prepare(config_of(tmp_path, dev=DEV, test=DEV, max_length=int(longest)))
     assert cut.report.n_long == 0
     assert max(cut.train.source_lengths) <= longest
-    assert any(source.count(BREAK) == 1 and "line 3" in source for source in sources_of(cut))
+    assert any(source.count(END_OF_CONTEXT) == 1 and "line 3" in source for source in sources_of(cut))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +279,7 @@ def test_the_lines_of_a_call_are_documents(tokenizer: Tokenizer) -> None:
 
 def test_given_contexts_take_the_place_of_the_lines_before(tokenizer: Tokenizer) -> None:
     found = planned(translator(tokenizer, 2), ["it was", "milk"], contexts=[("the cat",), ()])
-    assert found == [[f"the cat{BREAK} it was"], ["milk"]]
+    assert found == [[f"the cat{END_OF_CONTEXT} it was"], ["milk"]]
 
 
 def test_a_translation_depends_on_the_line_and_its_context_alone(tokenizer: Tokenizer) -> None:
@@ -291,7 +293,7 @@ def test_a_translation_depends_on_the_line_and_its_context_alone(tokenizer: Toke
 def test_the_parts_of_a_long_line_are_the_context_of_those_behind(tokenizer: Tokenizer) -> None:
     one = translator(tokenizer, 1, max_length=12)
     (parts,) = planned(one, ["the cat sat down in her chair it drank milk and it was a pretty chair"])
-    plain = [part.rpartition(f"{BREAK} ")[2] for part in parts]
+    plain = [part.rpartition(f"{END_OF_CONTEXT} ")[2] for part in parts]
     assert len(parts) > 1
     assert parts[0] == plain[0]
     tokens = [len(segment.ids) for segment in one.planner.plan(["the cat sat down in her chair"])[0].segments]
@@ -338,7 +340,7 @@ def test_facts_about_the_training_text_are_those_of_the_lines_alone(tmp_path: Pa
 
 
 def test_other_subwords_of_a_source_keep_its_breaks(tokenizer: Tokenizer) -> None:
-    (ids,) = tokenizer.encode([f"<2xx> the cat sat{BREAK} it drank milk"])
+    (ids,) = tokenizer.encode([f"<2xx> the cat sat{END_OF_CONTEXT} it drank milk"])
     for drawn in tokenizer.sample([ids] * 5, range(5), alpha=0.5):
         assert tokenizer.decode(drawn) == tokenizer.decode(ids)
         assert drawn.count(ContextEncoder(tokenizer, 1).break_id) == 1

@@ -13,7 +13,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import ConfigError
 
-BREAK = "<brk>"  # the piece behind each sentence of a context
+END_OF_CONTEXT = "<brk>"  # the piece behind each sentence of a context
 Context = tuple[str, ...]  # the sentences before a line, without their tags, oldest first
 MANY = 20  # sentences, at most
 
@@ -50,15 +50,16 @@ def contexts_of(
 
 
 class ContextEncoder:
-    """Encodes contexts with the source tokenizer of a model. Raises ConfigError if that has no BREAK."""
+    """Encodes contexts with the source tokenizer of a model. Raises ConfigError if that has no END_OF_CONTEXT."""
 
     def __init__(self, tokenizer: Tokenizer, n: int) -> None:
         self.n, self._tokenizer, self._plain = n, tokenizer, tokenizer.without_tags()
         found = break_id(self._plain)
         if found is None:
             raise ConfigError(
-                f"data.context_sentences={n}: the given vocabulary has no piece {BREAK}, which stands between"
-                f' sentences. Train a vocabulary, or train the given one with data.tokenizer.user_symbols=["{BREAK}"]'
+                f"data.context_sentences={n}: the given vocabulary has no piece {END_OF_CONTEXT}, which stands between"
+                " sentences. Train a vocabulary, or train the given one with"
+                f' data.tokenizer.user_symbols=["{END_OF_CONTEXT}"]'
             )
         self.break_id = found
 
@@ -70,7 +71,7 @@ class ContextEncoder:
         n_threads: int | None = None,
         as_written: bool = False,
     ) -> list[list[int]]:
-        """The tokens of each context, each sentence with BREAK behind it: of the latest that have room."""
+        """The tokens of each context, each sentence with END_OF_CONTEXT behind it: of the latest that have room."""
         texts = list(dict.fromkeys(chain.from_iterable(contexts)))
         encoded = self._plain.encode(list(map(without_breaks, texts)), n_threads=n_threads, as_written=as_written)
         ids = dict(zip(texts, encoded, strict=True))
@@ -106,12 +107,12 @@ class ContextEncoder:
 
 
 def break_id(tokenizer: Tokenizer) -> int | None:
-    """The id of BREAK, if text with it is cut there."""
-    ids = tokenizer.encode([f"a{BREAK} a"])[0]
-    found = [number for number, piece in zip(ids, tokenizer.pieces(ids), strict=True) if piece == BREAK]
+    """The id of END_OF_CONTEXT, if text with it is cut there."""
+    ids = tokenizer.encode([f"a{END_OF_CONTEXT} a"])[0]
+    found = [number for number, piece in zip(ids, tokenizer.pieces(ids), strict=True) if piece == END_OF_CONTEXT]
     return found[0] if len(found) == 1 else None
 
 
 def without_breaks(text: str) -> str:
-    """A text that holds no BREAK, but where one is written out `< brk>`."""
-    return text.replace(BREAK, f"{BREAK[0]} {BREAK[1:]}")
+    """A text that holds no END_OF_CONTEXT, but where one is written out `< brk>`."""
+    return text.replace(END_OF_CONTEXT, f"{END_OF_CONTEXT[0]} {END_OF_CONTEXT[1:]}")

@@ -30,7 +30,7 @@ from transformer_cli.data.cache_key import cache_key, input_hashes, is_mixed, vo
 from transformer_cli.data.checks.corpus_warnings import CorpusWarnings, Leak, find_warnings
 from transformer_cli.data.clean import CleaningReport, CleanText, clean, keep_mask
 from transformer_cli.data.cleaning.clean_corpora import FilteringReport
-from transformer_cli.data.context import BREAK, ContextEncoder
+from transformer_cli.data.context import END_OF_CONTEXT, ContextEncoder
 from transformer_cli.data.corpus import (
     ParallelText,
     TextPart,
@@ -275,7 +275,7 @@ def _train_tokenizers(text: CleanText, config: DataConfig) -> Tokenizers:
     def train(sides: Sequence[int]) -> Tokenizer:
         n, tokenizer = len(text), config.tokenizer.of_side(sides[-1])
         if config.context_sentences and 0 in sides:
-            tokenizer = replace(tokenizer, user_symbols=[*tokenizer.user_symbols, BREAK])
+            tokenizer = replace(tokenizer, user_symbols=[*tokenizer.user_symbols, END_OF_CONTEXT])
         chosen = np.array(sampled(n * len(sides), config.tokenizer, seed=config.seed))
         lines = [_at(text, side, chosen[chosen // n == place] % n) for place, side in enumerate(sides)]
         tags = config.all_tags if 0 in sides else []
