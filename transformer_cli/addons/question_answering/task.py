@@ -19,7 +19,7 @@ class QuestionAnswering(Task):
     files = "a file of SQuAD's JSON, as in data.train=train-v1.1.json"
     leak = "training questions are questions of it, of the same passage", "with the same answers"
     model, what, command = "span_extractor", "a question answering model", "answer"
-    also_from = ("transformer", "classifier", "tagger")
+    also_from = ("transformer", "classifier", "tagger", "encoder", "decoder")
     metric, unit = F1, "answer ends"
     most_epochs, fewest_updates = 10, 1000
     recipe = "questions"
