@@ -69,7 +69,7 @@ def test_cfg_prints_the_config_and_stops(command: str, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     seed = (
         "runs: runs\n"
-        if command in ("score", "average", "classify", "tag", "embed", "shortlist", "align")
+        if command in ("score", "average", "classify", "answer", "tag", "embed", "shortlist", "align")
         else "seed: 1\n"
     )  # those draw nothing
     given = (

@@ -94,7 +94,7 @@ def test_a_metric_that_cannot_be_computed_says_why(folder: Path) -> None:
 def test_a_metric_is_computed_once_and_none_or_an_unknown_one_is_refused_before_anything_is_read(folder: Path) -> None:
     assert run([*OTHER, "metrics=[chrf,chrf]"], folder).out.count(b"chrF2") == 1
     refused([*OTHER, "metrics=[]"], folder, code=2, says=["metrics=[]: nothing to score by"])
-    says = ["no metric called `blue`; did you mean `bleu`? (choices: bleu, chrf, chrf++, "]
+    says = ["no metric called `blue`; did you mean `bleu`? (choices: bleu, bracket_f1, chrf, chrf++, "]
     refused([*OTHER[:-1], "nowhere", "metrics=[blue]"], folder, code=2, says=says)
 
 

@@ -20,6 +20,7 @@ ARGUMENTS = {
     "translate": [],
     "serve": ["--port", "0"],
     "augment": ["back-translate", "--input", "text", "--output", "out"],
+    "answer": [],
     "classify": [],
     "tag": [],
     "embed": ["--output", "out.npy"],

@@ -30,7 +30,7 @@ from transformer_cli.logs import LOGGER
 
 CORPORA = sorted(path.stem for path in (ROOT / "configs" / "data").glob("*.yaml"))
 # Of the user, who has to have them.
-OWN_FILES = ("ewt_pos", "files", "labels", "pairs", "sick", "sst2", "tags", "text", "trec")
+OWN_FILES = ("ewt_pos", "files", "labels", "masked_text", "pairs", "questions", "sick", "sst2", "tags", "text", "trec")
 
 
 @pytest.fixture

@@ -188,7 +188,10 @@ def test_pairs_may_span_lines(config: DataConfig, tmp_path: Path) -> None:
             {"reader": "columns", "options": {"x": 1}},
             r"data\.options\.x: corpus reader `columns` has no such option\. Leave",
         ),
-        ({"reader": "plain"}, r"data\.task=translation: data\.reader=plain is for language_model\. Choose another"),
+        (
+            {"reader": "plain"},
+            r"data\.task=translation: data\.reader=plain is for language_model and masked_language_model\. Choose",
+        ),
         ({"reader": "builtin"}, r"data\.reader=builtin: data\.builtin is not set"),
         ({"columns": [0, 1]}, r"data\.columns=\[0, 1\]: data\.reader=jsonl has none\. Leave it out"),
         ({"train": []}, r"data\.train=\[\]: names no files"),

@@ -1,41 +1,27 @@
-"""scripts/pretraining_text.py: plain text without the sentences that are scored."""
+"""scripts/pretraining_text.py leaves out what is scored."""
 
+import gzip
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
-
-from scripts.pretraining_text import main, treebank
+from tests.conftest import ROOT
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("I don't know, it's John's.", "I do n't know , it 's John 's ."),
-        ("i don &apos;t know &quot;it&quot;", 'i do n\'t know " it "'),
-        ("They paid 3,000 for No. 5!", "They paid 3,000 for No. 5 !"),
-    ],
-)
-def test_text_is_cut_as_the_treebank_is(line: str, expected: str) -> None:
-    assert treebank(line) == expected
-
-
-def test_a_line_of_dev_or_test_is_left_out_and_so_is_a_repeated_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sentence_of_dev_or_test_is_not_in_the_text_however_it_is_written(tmp_path: Path) -> None:
     files = {
-        "sst2/train.tsv": "pos\ta good film .\nneg\tnever seen\n",
-        "sst2/test.tsv": "neg\tNever seen !\n",
-        "sick/dev.tsv": "neutral\tA dog runs\tTwo dogs run\n",
-        "ud_english_ewt_pos/train.conll": "Stay\tVERB\nhome\tADV\n\nGo\tVERB\n",
-        "tatoeba_en_de/train.en.gz": "",
-        "ted_de_en_raw/tst2010.en": "Two dogs run.\nA good film.\nA cat\n",
+        "sst2/train.tsv": "1\tA fine film .\n0\tDull .\n",
+        "sst2/test.tsv": "1\tIt is a fine cat .\n",
+        "sick/dev.tsv": "neutral\tTwo dogs run .\tA dog sleeps .\n",
+        "ud_english_ewt_pos/train.conll": "He PRON\nslept VERB\n\nWe PRON\nate VERB\n",
     }
     for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        if text:
-            path.write_text(text, encoding="utf-8")
-    main(tmp_path)
-    out, err = capsys.readouterr()
-    assert out.split("\n") == ["a good film .", "Stay home", "Go", "A cat", ""]
-    assert err == "4 lines; left out as lines of dev or test: 2\n"
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "multi30k").mkdir()
+    plain = "Two dogs run!\nIt is a FINE cat\nI don't know, it's late.\na fine film\nA dog   sleeps\n"
+    (tmp_path / "multi30k" / "train.en.gz").write_bytes(gzip.compress(plain.encode()))
+    command = [sys.executable, str(ROOT / "scripts/pretraining_text.py"), str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout == "A fine film .\nDull .\nHe slept\nWe ate\nI do n't know , it 's late .\n"
+    assert "left out as lines of dev or test: 3" in ran.stderr

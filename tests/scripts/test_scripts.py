@@ -45,6 +45,7 @@ STARTED_BY = {
     "house house.py": "house/test_architecture.py",
     "judges": "support/judges.py",
     "mutate": "scripts/test_mutate.py",
+    "pretraining_text.py": "scripts/test_pretraining_text.py",
     "reliability reliability_table.py": "scripts/test_reliability.py",
     "table3 table3_table.py": "scripts/test_table3.py",
     "two_hosts": "training/test_two_hosts.py",

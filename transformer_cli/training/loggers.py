@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
+from transformer_cli.config.run_logger import LOGGER_NEEDS, LOGGERS, LoggedRun, RunLogger
 from transformer_cli.config.train import TENSORBOARD
 from transformer_cli.errors import TfmError, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.training.run_logger import LOGGER_NEEDS, LOGGERS, LoggedRun, RunLogger
 
 QUEUED = 10_000  # calls that a slow logger may be behind
 CLOSE_S = 30.0  # that the end of a run waits for it

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from transformer_cli.training.run_logger import LoggedRun, RunLogger
+from transformer_cli.config.run_logger import LoggedRun, RunLogger
 
 _FOLDER = "tensorboard"  # in the run directory
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from transformer_cli.config.run_logger import LoggedRun, RunLogger
 from transformer_cli.config.train import TENSORBOARD
 from transformer_cli.environment import concealed
 from transformer_cli.errors import Stopped
@@ -24,7 +25,6 @@ from transformer_cli.files import open_own, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.system import sync as sync_file
 from transformer_cli.training.loggers import Loggers
-from transformer_cli.training.run_logger import LoggedRun, RunLogger
 
 METRICS_FILE = "metrics.jsonl"
 SPIKE, ROLLBACK = "spike", "rollback"  # kinds of entries

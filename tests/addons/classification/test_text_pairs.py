@@ -320,7 +320,7 @@ def test_probabilities_and_long_pairs(trained: Path, tfm: Run) -> None:
         (["translate"], "this is a classifier; use `tfm classify`"),
         (["score"], "this is a classifier; use `tfm classify`"),
         (["attention", "a b"], "this is a classifier; use `tfm classify`"),
-        (["export", "ctranslate2", "--output", "out"], "this is a classifier; use `tfm classify`"),
+        (["export", "ctranslate2", "--output", "out"], "this is a classifier, and CTranslate2 gets none from tfm"),
         (["evaluate", "data=labels", "data.test=single.tsv"], "holds single texts, but this model classifies pairs"),
         (["evaluate", "--source", "single.tsv"], "single.tsv: has 2 columns"),
         (["evaluate"], "was trained on `pairs`, which is not here. Add data=NAME"),

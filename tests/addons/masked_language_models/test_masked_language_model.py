@@ -161,7 +161,7 @@ def test_an_update_that_diverges_can_be_written_down_as_text() -> None:
     settings = config()
     trainer, pairs = Trainer(settings, prepared().tokenizers, CPU), Feed(settings, prepared()).pairs(1)
     assert mask_id(IDS) in pairs.source_ids
-    findings = diagnose(trainer, pairs, prepared().tokenizers, step=1)
+    findings = diagnose(trainer, pairs, prepared().tokenizers, settings.data.trained, step=1)
     texts = [text for finding in findings for text in finding.pairs]
     assert len(texts) == len(pairs)
     assert any(source and target for source, target in texts)

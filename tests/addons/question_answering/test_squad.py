@@ -147,7 +147,7 @@ def test_a_file_is_listed_with_the_command_that_trains_on_it(tmp_path: Path, tfm
     (tmp_path / "train.json").write_text(squad([one("a b", (0, "a")), one("c", question="h", is_impossible=True)]))
     status, out, _ = tfm("prepare", "--list", "train.json")
     assert status == 0
-    assert out.startswith("train.json: questions with passages (SQuAD's JSON), 2 rows\n")
+    assert out.startswith("train.json: a set of questions with passages (SQuAD's JSON), 2 rows\n")
     assert "questions without an answer: 1\n" in out
     assert out.endswith("Train on it with: tfm train data=questions data.train=train.json\n")
 

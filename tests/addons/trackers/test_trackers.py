@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from tests.toy.run import config, run, run_until
+from transformer_cli.config.run_logger import LOGGERS, LoggedRun, RunLogger
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.training import loggers
 from transformer_cli.training.loggers import check_loggers
-from transformer_cli.training.run_logger import LOGGERS, LoggedRun, RunLogger
 
 Point = tuple[int, str, float]
 

@@ -35,7 +35,7 @@ class SquadOptions:
 class SquadFormat(FileFormat):
     """A row has a question, its passage and the JSON of its answers; it is known by its content alone."""
 
-    what = "questions with passages (SQuAD's JSON)"
+    what = "a set of questions with passages (SQuAD's JSON)"
     endings = ()
     data = "questions"
 

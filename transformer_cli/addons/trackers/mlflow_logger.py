@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 
 from transformer_cli.config.difference import flattened
+from transformer_cli.config.run_logger import LoggedRun, RunLogger
 from transformer_cli.extras import imported
-from transformer_cli.training.run_logger import LoggedRun, RunLogger
 
 _EXPERIMENT = "tfm"  # unless MLFLOW_EXPERIMENT_NAME says otherwise
 _PARAMETERS, _LENGTH = 100, 500  # most that MLflow takes at once, and of a value

@@ -2,8 +2,8 @@
 
 from functools import partial
 
+from transformer_cli.config.run_logger import LOGGER_NEEDS, LOGGERS, LoggedRun, RunLogger
 from transformer_cli.extras import imported
-from transformer_cli.training.run_logger import LOGGER_NEEDS, LOGGERS, LoggedRun, RunLogger
 
 for _name in ("wandb", "mlflow", "trackio"):
     LOGGER_NEEDS.register(_name)(partial(imported, _name, needs=f"train.loggers=[{_name}]"))

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Mapping
 from contextlib import redirect_stdout
 
+from transformer_cli.config.run_logger import LoggedRun, RunLogger
 from transformer_cli.extras import imported
-from transformer_cli.training.run_logger import LoggedRun, RunLogger
 
 _PROJECT = "tfm"  # unless TRACKIO_PROJECT says otherwise
 

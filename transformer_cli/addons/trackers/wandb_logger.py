@@ -4,8 +4,8 @@ import os
 import secrets
 from collections.abc import Mapping
 
+from transformer_cli.config.run_logger import LoggedRun, RunLogger
 from transformer_cli.extras import imported
-from transformer_cli.training.run_logger import LoggedRun, RunLogger
 
 _PROJECT = "tfm"  # unless WANDB_PROJECT says otherwise
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from transformer_cli.files import write_whole
 from transformer_cli.registry import Registry, check_callable
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class RunLogger:
     def text(self, step: int, tag: str, text: str) -> None:
         """A sample translation."""
 
-    def picture(self, step: int, tag: str, picture: NDArray[np.uint8]) -> None:
+    def picture(self, step: int, tag: str, picture: "NDArray[np.uint8]") -> None:
         """Attention weights, grey, [height, width]."""
 
     def go_back(self, step: int) -> None:
