@@ -1,4 +1,4 @@
-"""Loss spikes: how one is told from noise, and which batches a run that goes back skips.
+"""Loss spikes: what is one and what is noise, and which batches a run that goes back skips.
 
 A spike is `IN_A_ROW` updates whose losses are each at least `DEVIATIONS` standard deviations above the running mean:
 the threshold of the spike score of OLMo 2 (2025), which counts single values. Several in a row are asked for because a
