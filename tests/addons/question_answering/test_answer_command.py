@@ -35,7 +35,7 @@ from transformer_cli.addons.question_answering.run_answer import QuestionFilter
 from transformer_cli.addons.question_answering.tokens import PassageEncoder, joined_ids
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
-from transformer_cli.config.shared import OutputFormat
+from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError, DataError
@@ -402,7 +402,7 @@ def test_a_long_passage_is_read_in_windows_and_said(model: list[str], tfm: Run) 
         (["--passage", "latin.txt"], b"h\n", "latin.txt: byte 0xe9 at 3 is not UTF-8. Convert the file"),
         (["--n-best", "2"], b"h\ta\n", "n_best=2: a line of text has one answer. Add --output-format jsonl"),
         (["--output", "latin.txt"], b"h\ta\n", "latin.txt: exists already. Add --overwrite"),
-        (["--output-format", "moses"], b"h\ta\n", "output_format=moses: for translations"),
+        (["--output-format", "moses"], b"h\ta\n", "output_format: Invalid value 'moses', expected one of [text, jsonl]"),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_one_line(
@@ -441,7 +441,7 @@ def test_each_line_has_one_answer_for_any_bytes(data: bytes) -> None:
     if not given_lines[-1]:
         given_lines.pop()
     out = answered(data, AnswerConfig()).decode().split("\n")[:-1]
-    records = answered(data, AnswerConfig(output_format=OutputFormat.jsonl)).decode().split("\n")[:-1]
+    records = answered(data, AnswerConfig(output_format=ResponseFormat.jsonl)).decode().split("\n")[:-1]
     assert len(out) == len(records) == len(given_lines)
     for line, record in zip(out, map(json.loads, records), strict=True):
         assert line == (record["answer"] or "")

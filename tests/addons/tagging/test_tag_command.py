@@ -464,13 +464,13 @@ def test_evaluate_reads_a_source_of_another_kind_by_its_own_columns(tfm: Run, tm
         (["score"], "model.safetensors: this is a tagger; use `tfm tag`"),
         (["classify"], "model.safetensors: this is a tagger; use `tfm tag`"),
         (["generate"], "model.safetensors: this is a tagger; use `tfm tag`"),
-        (["evaluate", "--source", "t", "--reference", "t"], "--reference: for translations; a tagger's --source"),
+        (["evaluate", "--source", "t", "--reference", "t"], "--reference: for translations; of a tagger, --source is all"),
         (["evaluate", "data=demo_en_fr"], "data=demo_en_fr: has no labels of words, but this is a tagger"),
         (["evaluate"], "was trained on `tags`, which is not here. Add data=NAME"),
         (["evaluate", "--tokenize", "13a", "--source", "t"], "--tokenize 13a: for BLEU of translations; this is a"),
         (["tag", "columns=[0,1]"], "columns=[0, 1]: a line of text has none. Add format=conll"),
         (["tag", "--format", "conll", "--output-format", "jsonl"], "output_format=jsonl: format=conll writes"),
-        (["tag", "--output-format", "moses"], "output_format=moses: for translations. Choose text or jsonl"),
+        (["tag", "--output-format", "moses"], "output_format: Invalid value 'moses', expected one of [text, jsonl]"),
     ],
 )
 def test_a_command_that_does_not_suit_the_model_says_so_in_a_line(

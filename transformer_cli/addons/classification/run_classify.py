@@ -13,7 +13,7 @@ from transformer_cli.addons.classification.hops.record import HopRecord
 from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter
-from transformer_cli.config.shared import OutputFormat
+from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
@@ -56,7 +56,7 @@ def run(config: ClassifyConfig) -> None:
         lines = kind(reader, write, config.input, strict=config.strict)
         lines.hops = hops
         lines.greeting = f"{shown(path)}: {', '.join(labels)}. Type {lines.described} to see its class; Ctrl-D leaves"
-        if config.probabilities and config.output_format is OutputFormat.text:
+        if config.probabilities and config.output_format is ResponseFormat.text:
             LOGGER.info("probabilities in the order %s", ", ".join(labels))
         return lines
 
@@ -118,7 +118,7 @@ def pair_fault(line: str) -> str | None:
 def response_text(encoded: EncodedLine, *, labels: tuple[str, ...], config: ClassifyConfig) -> str:
     """The response to a line; blank for a blank line."""
     label, p_C = (None, []) if encoded.output_X is None else decide(encoded.output_X, labels)
-    if config.output_format is OutputFormat.jsonl:
+    if config.output_format is ResponseFormat.jsonl:
         probabilities = None if label is None else dict(zip(labels, p_C, strict=True))
         record = {"line": encoded.line.number, "label": label, "probabilities": probabilities}
         return json.dumps(record, ensure_ascii=False) + "\n"

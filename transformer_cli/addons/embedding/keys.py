@@ -3,22 +3,10 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from transformer_cli.config.checks import AUTO, one_model_name
-from transformer_cli.config.fields import (
-    BATCH_TOKENS,
-    CHECKPOINT,
-    DEVICE,
-    OVERWRITE,
-    PLUGINS,
-    RUNS,
-    STRICT,
-    check_ranges,
-    key,
-)
+from transformer_cli.config.fields import key
+from transformer_cli.config.filter import FilterConfig
 from transformer_cli.config.poolings import POOLINGS, fixed_poolings
-from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
 
 
@@ -28,20 +16,15 @@ class TokenUnit(Enum):
 
 
 @dataclass
-class EmbedConfig:
+class EmbedConfig(FilterConfig):
     """`tfm embed`."""
 
-    checkpoint: Any = key(None, CHECKPOINT, path=True, flag="--checkpoint", repeated=True)
-    runs: str = key("runs", RUNS, path=True)
-    input: str | None = key(None, "Input file, one text a line; unset: standard input.", path=True, flag="--input")
     output: str | None = key(
         None,
         "Output file, NAME.npy (of tokens: NAME.npz) or NAME.jsonl; unset: JSONL on standard output.",
         path=True,
         flag="--output",
     )
-    overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
-    strict: bool = key(False, STRICT, flag="--strict")
     tokens: TokenUnit | None = key(
         None,
         "A vector for each token instead of each line: pieces of the tokenizer, or words, the mean of their pieces.",
@@ -66,13 +49,9 @@ class EmbedConfig:
         flag="--nearest",
     )
     among: str | None = key(None, "File of the lines that `nearest` searches.", path=True, flag="--among")
-    batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
-    device: Device = key(Device.auto, DEVICE, flag="--device")
-    plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
-        self.checkpoint = one_model_name(self.checkpoint)
-        check_ranges(self)
+        super().__post_init__()
         if self.pooling in POOLINGS and not POOLINGS[self.pooling].is_fixed:
             pairs = " of pairs of texts" if POOLINGS[self.pooling].of_pairs else ""
             raise ConfigError(

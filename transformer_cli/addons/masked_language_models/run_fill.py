@@ -10,7 +10,7 @@ from transformer_cli.addons.masked_language_models.masked_language_model import 
 from transformer_cli.addons.masked_language_models.page import render
 from transformer_cli.addons.masked_language_models.predictor import MaskPredictor
 from transformer_cli.addons.masked_language_models.task import MaskedLanguageModelling
-from transformer_cli.config.shared import OutputFormat
+from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.config.tasks import all_tasks
 from transformer_cli.data.lines import shown
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
@@ -94,7 +94,7 @@ class FillFilter(LineFilter):
 
     def _response(self, line: Line, found: Sequence[Filling]) -> str:
         """A line for each filling, behind a blank one after the lines of an earlier text; or one JSON object."""
-        if self.config.output_format is OutputFormat.jsonl:
+        if self.config.output_format is ResponseFormat.jsonl:
             fillings = [
                 {"probability": round(one.probability, 6), "words": list(one.words), "text": one.text} for one in found
             ]

@@ -2,22 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from transformer_cli.config.checks import AUTO, one_model_name
-from transformer_cli.config.fields import (
-    BATCH_TOKENS,
-    CHECKPOINT,
-    DEVICE,
-    OVERWRITE,
-    PLUGINS,
-    RUNS,
-    STRICT,
-    check_ranges,
-    key,
-)
-from transformer_cli.config.shared import OutputFormat
-from transformer_cli.config.train import Device
+from transformer_cli.config.fields import key
+from transformer_cli.config.filter import FilterConfig, ResponseFormat
 from transformer_cli.errors import ConfigError
 
 
@@ -27,21 +14,14 @@ class QuestionFormat(Enum):
 
 
 @dataclass
-class AnswerConfig:
+class AnswerConfig(FilterConfig):
     """`tfm answer`."""
 
-    checkpoint: Any = key(None, CHECKPOINT, path=True, flag="--checkpoint", repeated=True)
-    runs: str = key("runs", RUNS, path=True)
     passage: str | None = key(
         None, "Text file with the passage of all questions; unset: each line has its own.", path=True, flag="--passage"
     )
     question: str | None = key(None, "The question; unset: lines of --input or standard input.", flag="--question")
     input: str | None = key(None, "Input file; unset: standard input.", path=True, flag="--input")
-    output: str | None = key(
-        None, "Output file, written whole or not at all; unset: standard output.", path=True, flag="--output"
-    )
-    overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
-    strict: bool = key(False, STRICT, flag="--strict")
     format: QuestionFormat = key(
         QuestionFormat.text,
         "Lines of question<TAB>passage, or of questions with --passage (text), or JSON objects with `question` and"
@@ -49,8 +29,8 @@ class AnswerConfig:
         flag="--format",
     )
     probabilities: bool = key(False, "Print the probability of each answer after it.", flag="--probabilities")
-    output_format: OutputFormat = key(
-        OutputFormat.text,
+    output_format: ResponseFormat = key(
+        ResponseFormat.text,
         "A line with the answer, or a JSON object with its place in the passage, scores and the n best (jsonl).",
         flag="--output-format",
     )
@@ -66,18 +46,12 @@ class AnswerConfig:
         low=-1e9,
         high=1e9,
     )
-    batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
-    device: Device = key(Device.auto, DEVICE, flag="--device")
-    plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
-        self.checkpoint = one_model_name(self.checkpoint)
-        check_ranges(self)
-        if self.output_format is OutputFormat.moses:
-            raise ConfigError("output_format=moses: for translations. Choose text or jsonl")
-        if self.n_best > 1 and self.output_format is OutputFormat.text:
+        super().__post_init__()
+        if self.n_best > 1 and self.output_format is ResponseFormat.text:
             raise ConfigError(f"n_best={self.n_best}: a line of text has one answer. Add --output-format jsonl")
-        if self.probabilities and self.output_format is OutputFormat.jsonl:
+        if self.probabilities and self.output_format is ResponseFormat.jsonl:
             raise ConfigError("probabilities=true: JSON lines have them already. Leave one of them out")
         if self.question is not None and self.passage is None:
             raise ConfigError("--question: needs its passage. Name a text file with --passage")

@@ -9,7 +9,7 @@ from transformer_cli.addons.question_answering.answerer import AnswerSearch, Pas
 from transformer_cli.addons.question_answering.keys import AnswerConfig, QuestionFormat
 from transformer_cli.addons.question_answering.questions import as_line
 from transformer_cli.addons.question_answering.spans import AnswerSpan, Prediction
-from transformer_cli.config.shared import OutputFormat
+from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.data.lines import is_encodable, open_text, shown
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.logs import LOGGER
@@ -121,7 +121,7 @@ class QuestionFilter(LineFilter):
 
     def _text(self, line: Line, asked: tuple[str, str] | None, found: Prediction | None) -> str:
         best = None if found is None else found.best
-        if self.config.output_format is OutputFormat.jsonl:
+        if self.config.output_format is ResponseFormat.jsonl:
             record: dict[str, Any] = {"line": line.number, "question": None if asked is None else asked[0]}
             return json.dumps(record | _record(found), ensure_ascii=False) + "\n"
         if found is None:

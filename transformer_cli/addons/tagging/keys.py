@@ -2,22 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
-from transformer_cli.config.checks import AUTO, one_model_name
-from transformer_cli.config.fields import (
-    BATCH_TOKENS,
-    CHECKPOINT,
-    DEVICE,
-    OVERWRITE,
-    PLUGINS,
-    RUNS,
-    STRICT,
-    check_ranges,
-    key,
-)
-from transformer_cli.config.shared import OutputFormat
-from transformer_cli.config.train import Device
+from transformer_cli.config.fields import key
+from transformer_cli.config.filter import FilterConfig, ResponseFormat
 from transformer_cli.errors import ConfigError
 
 
@@ -28,17 +15,10 @@ class TagFormat(Enum):
 
 
 @dataclass
-class TagConfig:
+class TagConfig(FilterConfig):
     """`tfm tag`."""
 
-    checkpoint: Any = key(None, CHECKPOINT, path=True, flag="--checkpoint", repeated=True)
-    runs: str = key("runs", RUNS, path=True)
     input: str | None = key(None, "Input file; unset: standard input.", path=True, flag="--input")
-    output: str | None = key(
-        None, "Output file, written whole or not at all; unset: standard output.", path=True, flag="--output"
-    )
-    overwrite: bool = key(False, OVERWRITE, flag="--overwrite")
-    strict: bool = key(False, STRICT, flag="--strict")
     format: TagFormat = key(
         TagFormat.text,
         "A sentence a line with spaces between words (text), or CoNLL columns (conll, conllu).",
@@ -51,21 +31,15 @@ class TagConfig:
         low=0,
         high=999,
     )
-    output_format: OutputFormat = key(
-        OutputFormat.text,
+    output_format: ResponseFormat = key(
+        ResponseFormat.text,
         "Lines of tags, or a JSON object for each sentence with words, tags and probabilities (jsonl).",
         flag="--output-format",
     )
-    batch_tokens: Any = key(AUTO, BATCH_TOKENS, low=1, auto=True)
-    device: Device = key(Device.auto, DEVICE, flag="--device")
-    plugins: list[str] = key([], PLUGINS)
 
     def __post_init__(self) -> None:
-        self.checkpoint = one_model_name(self.checkpoint)
-        check_ranges(self)
-        if self.output_format is OutputFormat.moses:
-            raise ConfigError("output_format=moses: for translations. Choose text or jsonl")
-        if self.format is not TagFormat.text and self.output_format is not OutputFormat.text:
+        super().__post_init__()
+        if self.format is not TagFormat.text and self.output_format is not ResponseFormat.text:
             raise ConfigError(
                 f"output_format=jsonl: format={self.format.name} writes the columns that it reads."
                 " Leave one of them out"

@@ -14,7 +14,7 @@ from transformer_cli.addons.tagging.conll import Dialect, columns_of, trained_co
 from transformer_cli.addons.tagging.keys import TagConfig, TagFormat
 from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.addons.tagging.words import words_of_line
-from transformer_cli.config.shared import OutputFormat
+from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
@@ -99,7 +99,7 @@ class SentenceFilter(LineFilter):
 
     def _text(self, line: Line, words: list[str], logits_TC: Tensor) -> str:
         tags = self.tagger.predicted(logits_TC)
-        if self.config.output_format is OutputFormat.text:
+        if self.config.output_format is ResponseFormat.text:
             return " ".join(tags) + "\n"
         record = {
             "line": line.number,
