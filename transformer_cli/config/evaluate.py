@@ -1,7 +1,8 @@
 """Keys of `tfm evaluate`; beside the groups, as scoring a test set reads them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from transformer_cli.config.checks import BLEU_TOKENIZERS, check_bleu_tokenizer, model_names, one_file
@@ -176,8 +177,19 @@ class EvaluateConfig:
             if file is not None and n_sets > 1:
                 raise ConfigError(f"--{name} {file}: one file, but {flag} is {n_sets} sets. Leave it out, or name one")
 
+    def refuse_translating(self, what: str, paths: Sequence[Path]) -> None:
+        """Raise ConfigError for keys of translations, and for a second model: those at `paths` are `what`, a tagger."""
+        if len(paths) > 1:
+            second = what.split(" ", 1)[1]
+            raise ConfigError(f"{paths[1]}: a second {second}; they answer one at a time. Name one --checkpoint")
+        if self.reference is not None:
+            raise ConfigError(f"--reference: for translations; of {what}, --source is all. Leave it out")
+        self.refuse_metrics(f"this is {what}")
+
     def refuse_metrics(self, why: str) -> None:
         """Raise ConfigError if metrics of translations are chosen, for a model that does not translate."""
+        if self.tokenize is not None:
+            raise ConfigError(f"--tokenize {self.tokenize}: for BLEU of translations; {why}. Leave it out")
         if tuple(self.metrics) != _METRICS:
             raise ConfigError(f"metrics={','.join(self.metrics)}: for translations; {why}. Leave it out")
         if self.sentence_scores is not None:

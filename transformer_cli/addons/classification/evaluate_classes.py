@@ -30,15 +30,7 @@ from transformer_cli.training.result import TrainResult
 
 def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
     """Print how well a classifier does on its test set, on another corpus's, or on the user's own table."""
-    if len(models) > 1:
-        raise ConfigError(f"{paths[1]}: a second classifier; they answer one at a time. Name one --checkpoint")
-    if config.reference is not None:
-        raise ConfigError(
-            "--reference: for translations; a classifier's --source is a table of label<TAB>text. Leave it out"
-        )
-    if config.tokenize is not None:
-        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a classifier. Leave it out")
-    config.refuse_metrics("this is a classifier")
+    config.refuse_translating("a classifier", paths)
     model, path = models[0], paths[0]
     test = own_table(config, model) if config.source is not None else _corpus_test_set(config, model, path)
     saved_as, may_replace = place_to_save(config, paths, models, test), config.save is None or config.overwrite

@@ -5,7 +5,7 @@ from transformer_cli.addons.classification.reports import print_classes
 from transformer_cli.addons.classification.scores import class_report
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
-from transformer_cli.errors import ConfigError, DataError, quoted
+from transformer_cli.errors import DataError, quoted
 from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.test_sets import (
     check_lines,
@@ -18,8 +18,6 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines) -> None:
     """Labels against labels. The file has one for each line of the test set, or for each that is not blank."""
     assert config.data is not None
     text = raw_test_set(config.data)
-    if config.tokenize is not None:
-        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
     config.refuse_metrics("these are labels")
     name, real = config.data.test_name, real_lines(text)
     if len(hypotheses) != len(real):

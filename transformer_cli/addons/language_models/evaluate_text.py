@@ -10,7 +10,7 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.addons.language_models.language_model import LanguageModel
-from transformer_cli.addons.language_models.perplexity import TextScores, text_scores
+from transformer_cli.addons.language_models.perplexity import TextScores, TextSums, text_scores
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.train import TrainConfig
@@ -34,7 +34,7 @@ class TextSet:
 def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
     """Print the perplexity of a language model on its test set, on another corpus's, or on the user's own file."""
     test = text_to_score(config, models, paths, what="a language model")
-    _report(paths[0], models[0], test, device, decode=config.decode, as_json=config.json)
+    print_text_scores(measure(models[0], test, device, config.decode), test, paths[0], as_json=config.json)
 
 
 def text_to_score(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], *, what: str) -> TextSet:
@@ -42,13 +42,9 @@ def text_to_score(config: EvaluateConfig, models: Sequence[ModelFile], paths: Se
 
     Raises ConfigError for a second model, and for what is of translations.
     """
-    if len(models) > 1:
-        second = what.removeprefix("a ")
-        raise ConfigError(f"{paths[1]}: a second {second}; they answer one at a time. Name one --checkpoint")
-    for flag, value in (("--reference", config.reference), ("--save", config.save), ("--tokenize", config.tokenize)):
-        if value is not None:
-            raise ConfigError(f"{flag}: for translations; of {what}, --source is all. Leave it out")
-    config.refuse_metrics(f"this is {what}")
+    config.refuse_translating(what, paths)
+    if config.save is not None:
+        raise ConfigError(f"--save {config.save}: {what} has no output to save. Leave it out")
     if config.source is not None:
         return _own_file(config.source)
     return _corpus_test_set(config, models[0], paths[0], what)
@@ -62,8 +58,8 @@ def report_training(
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
         return {}, ""
     test = TextSet(config.data.test_name, prepared.test.targets)
-    model = read_model(result.model_path)
-    found = _report(result.model_path, model, test, device, decode=config.decode)
+    found = measure(read_model(result.model_path), test, device, config.decode)
+    print_text_scores(found, test, result.model_path)
     scores: dict[str, float | None] = {
         "test perplexity/token": found.perplexity_per_token,
         "test perplexity/word": found.perplexity_per_word,
@@ -71,11 +67,8 @@ def report_training(
     return scores, ""
 
 
-def _report(
-    path: Path, model: ModelFile, test: TextSet, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
-) -> TextScores:
-    """Print the figures to stdout. Raises DataError for a line that the model cannot read, and where there is none."""
-    found = measure(model, test, device, decode)
+def print_text_scores(found: TextSums, test: TextSet, path: Path, *, as_json: bool = False) -> None:
+    """Print the figures of a model at `path` to stdout."""
     if as_json:
         print(json.dumps({"model": str(path), "test_set": test.name, **found.as_dict()}, indent=2))
     else:
@@ -84,16 +77,11 @@ def _report(
     if found.n_blank:
         LOGGER.info("%s: %d blank lines, of which nothing is counted", test.name, found.n_blank)
     if found.n_unknown:
-        LOGGER.warning(
-            "%s: %d pieces are unknown to the vocabulary. An <unk> costs less than a spelling, so the figures per word"
-            " and per character are lower than they should be",
-            test.name,
-            found.n_unknown,
-        )
-    return found
+        LOGGER.warning("%s: %d pieces are unknown to the vocabulary. %s", test.name, found.n_unknown, found.of_unknown)
 
 
 def measure(model: ModelFile, test: TextSet, device: torch.device, decode: DecodeConfig) -> TextScores:
+    """Raises DataError for a line that the model cannot read, and where there is none."""
     if not any(line.strip() for line in test.lines):
         raise DataError(f"{test.name}: holds no text. Name another --source")
     lengths = [len(ids) for ids in model.tokenizers.target.encode(test.lines)]

@@ -5,8 +5,10 @@ over other tokens: per word and per character it is comparable, per token it is 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import torch
 
@@ -19,14 +21,15 @@ _LINES = 1024  # read together: enough to sort by length, few enough to see prog
 
 
 @dataclass(frozen=True)
-class TextScores:
+class TextSums(ABC):
     """Sums over all lines. A blank line is none: it is counted, and nothing else of it is."""
+
+    of_unknown: ClassVar[str]  # what pieces that the vocabulary lacks do to the figures
 
     n_lines: int
     n_blank: int
-    n_tokens: int  # pieces, and an end for each line
-    n_words: int  # of the raw text between white space, and an end for each line
-    n_characters: int  # Unicode code points of the raw text, and an end for each line
+    n_tokens: int  # pieces, and an end for each line where the model predicts it
+    n_words: int  # of the raw text between white space, and such ends
     n_unknown: int  # pieces that stand for characters which the vocabulary lacks
     log_prob: float  # natural logarithm
 
@@ -38,12 +41,30 @@ class TextScores:
     def perplexity_per_word(self) -> float:
         return math.exp(min(-self.log_prob / self.n_words, 100))
 
+    @abstractmethod
+    def as_dict(self) -> dict[str, float]:
+        """What `json.dumps` takes."""
+
+    @abstractmethod
+    def lines(self) -> list[str]:
+        """One line a figure: its name, its value, and what it is taken over."""
+
+
+@dataclass(frozen=True)
+class TextScores(TextSums):
+    """Scores of a text of which each token is predicted from those before it."""
+
+    of_unknown = (
+        "An <unk> costs less than a spelling, so the figures per word and per character are lower than they should be"
+    )
+
+    n_characters: int  # Unicode code points of the raw text, and an end for each line
+
     @property
     def bits_per_character(self) -> float:
         return -self.log_prob / self.n_characters / math.log(2)
 
     def as_dict(self) -> dict[str, float]:
-        """What `json.dumps` takes."""
         return {
             "perplexity_per_token": self.perplexity_per_token,
             "perplexity_per_word": self.perplexity_per_word,
@@ -52,7 +73,6 @@ class TextScores:
         }
 
     def lines(self) -> list[str]:
-        """One line a figure: its name, its value, and what it is taken over."""
         return [
             f"perplexity per token  {self.perplexity_per_token:10.2f}  {self.n_tokens:,} pieces and line ends",
             f"perplexity per word   {self.perplexity_per_word:10.2f}  {self.n_words:,} words and line ends",

@@ -1,6 +1,5 @@
 """`tfm evaluate` of a masked language model, and what `tfm train` reports when it has trained one."""
 
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,8 @@ import torch
 from tqdm import tqdm
 
 from transformer_cli.addons.embedding.encode import longest_of
-from transformer_cli.addons.language_models.evaluate_text import TextSet, text_to_score
+from transformer_cli.addons.language_models.evaluate_text import TextSet, print_text_scores, text_to_score
+from transformer_cli.addons.language_models.perplexity import TextSums
 from transformer_cli.addons.masked_language_models.masked_language_model import MaskedLanguageModel
 from transformer_cli.addons.masked_language_models.masking import special_ids
 from transformer_cli.addons.masked_language_models.predictor import MaskPredictor
@@ -29,24 +29,12 @@ _LINES = 64  # that are encoded at a time
 
 
 @dataclass(frozen=True)
-class MaskedTextScores:
+class MaskedTextScores(TextSums):
     """Scores of a text of which each token is masked in turn, all others being known (Salazar et al. 2020)."""
 
-    n_lines: int
-    n_blank: int
-    n_tokens: int  # pieces
-    n_words: int  # of the raw text between white space
-    n_unknown: int  # pieces that stand for characters which the vocabulary lacks
+    of_unknown = "An <unk> is easier to predict than a spelling, so the figures look better than they are"
+
     n_right: int  # pieces that the model finds the most probable
-    log_prob: float  # natural logarithm
-
-    @property
-    def perplexity_per_token(self) -> float:
-        return math.exp(min(-self.log_prob / self.n_tokens, 100))
-
-    @property
-    def perplexity_per_word(self) -> float:
-        return math.exp(min(-self.log_prob / self.n_words, 100))
 
     @property
     def accuracy(self) -> float:
@@ -54,7 +42,6 @@ class MaskedTextScores:
         return 100 * self.n_right / self.n_tokens
 
     def as_dict(self) -> dict[str, float]:
-        """What `json.dumps` takes."""
         return {
             "pseudo_perplexity_per_token": self.perplexity_per_token,
             "pseudo_perplexity_per_word": self.perplexity_per_word,
@@ -63,7 +50,6 @@ class MaskedTextScores:
         }
 
     def lines(self) -> list[str]:
-        """One line a figure: its name, its value, and what it is taken over."""
         return [
             f"accuracy                     {self.accuracy:10.2f}  {self.n_tokens:,} pieces, each masked in turn",
             f"pseudo-perplexity per token  {self.perplexity_per_token:10.2f}  {self.n_tokens:,} pieces",
@@ -75,7 +61,7 @@ class MaskedTextScores:
 def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
     """Print the scores of a model on its test set, on another corpus's, or on the user's own file."""
     test = text_to_score(config, models, paths, what="a masked language model")
-    _report(paths[0], models[0], test, device, decode=config.decode, as_json=config.json)
+    print_text_scores(measure_masked(models[0], test, device, config.decode), test, paths[0], as_json=config.json)
 
 
 def report_training(
@@ -86,7 +72,8 @@ def report_training(
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
         return {}, ""
     test = TextSet(config.data.test_name, prepared.test.targets)
-    found = _report(result.model_path, read_model(result.model_path), test, device, decode=config.decode)
+    found = measure_masked(read_model(result.model_path), test, device, config.decode)
+    print_text_scores(found, test, result.model_path)
     scores: dict[str, float | None] = {
         "test accuracy": found.accuracy,
         "test pseudo-perplexity/token": found.perplexity_per_token,
@@ -95,28 +82,8 @@ def report_training(
     return scores, ""
 
 
-def _report(
-    path: Path, model: ModelFile, test: TextSet, device: torch.device, *, decode: DecodeConfig, as_json: bool = False
-) -> MaskedTextScores:
-    """Print the figures to stdout. Raises DataError where there is no text."""
-    found = measure_masked(model, test, device, decode)
-    if as_json:
-        print(json.dumps({"model": str(path), "test_set": test.name, **found.as_dict()}, indent=2))
-    else:
-        print(f"{test.name}, {found.n_lines:,} lines, {path}")
-        print("\n".join(found.lines()), flush=True)  # before a message that says so
-    if found.n_blank:
-        LOGGER.info("%s: %d blank lines, of which nothing is counted", test.name, found.n_blank)
-    if found.n_unknown:
-        LOGGER.warning(
-            "%s: %d pieces are unknown to the vocabulary. An <unk> is easier to predict than a spelling, so the figures"
-            " look better than they are",
-            *(test.name, found.n_unknown),
-        )
-    return found
-
-
 def measure_masked(model: ModelFile, test: TextSet, device: torch.device, decode: DecodeConfig) -> MaskedTextScores:
+    """Raises DataError where there is no text."""
     if not any(line.strip() for line in test.lines):
         raise DataError(f"{test.name}: holds no text. Name another --source")
     network = model.build_as(MaskedLanguageModel, device)

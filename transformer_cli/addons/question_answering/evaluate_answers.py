@@ -27,14 +27,7 @@ from transformer_cli.training.result import TrainResult
 
 def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
     """Print how well a model answers its test set, that of another corpus, or the user's own file."""
-    if len(models) > 1:
-        raise ConfigError(f"{paths[1]}: a second model; they answer one at a time. Name one --checkpoint")
-    if config.reference is not None:
-        raise ConfigError("--reference: for translations; SQuAD's JSON in --source has the answers in it. Leave it out")
-    what = "this model answers questions"
-    if config.tokenize is not None:
-        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; {what}. Leave it out")
-    config.refuse_metrics(what)
+    config.refuse_translating("a question answering model", paths)
     model, path = models[0], paths[0]
     if config.source is not None:
         name, text = _own_file(str(config.source))

@@ -5,7 +5,6 @@ from transformer_cli.addons.question_answering.questions import Question
 from transformer_cli.addons.question_answering.scores import answer_report
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
-from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.test_sets import check_lines, raw_test_set
 
@@ -14,8 +13,6 @@ def score_answers(config: EvaluateConfig, hypotheses: Lines) -> None:
     """Answers against answers: a line for each question, blank for none."""
     assert config.data is not None
     text = raw_test_set(config.data)
-    if config.tokenize is not None:
-        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are answers. Leave it out")
     config.refuse_metrics("these are answers")
     check_lines(hypotheses, len(text), f"data={config.data.name}: its test set", what="the answer")
     wanted = [[answer.text for answer in Question.of(*pair).answers] for pair in text.each()]

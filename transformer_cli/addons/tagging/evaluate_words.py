@@ -53,13 +53,7 @@ class WordTest:
 
 def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
     """Print how well a tagger does on its test set, on another corpus's, or on the user's own CoNLL file."""
-    if len(models) > 1:
-        raise ConfigError(f"{paths[1]}: a second tagger; they answer one at a time. Name one --checkpoint")
-    if config.reference is not None:
-        raise ConfigError("--reference: for translations; a tagger's --source has the labels in it. Leave it out")
-    if config.tokenize is not None:
-        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; this is a tagger. Leave it out")
-    config.refuse_metrics("this is a tagger")
+    config.refuse_translating("a tagger", paths)
     model, path = models[0], paths[0]
     test = _own_file(config, model) if config.source is not None else _corpus_test_set(config, model, path)
     saved_as = place_to_save(config, paths, models, test.as_lines)

@@ -6,7 +6,7 @@ from transformer_cli.addons.tagging.word_labels import word_report
 from transformer_cli.addons.tagging.words import split_words, words_of_line
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import DataError
 from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.test_sets import (
     check_lines,
@@ -18,8 +18,6 @@ def score_labels(config: EvaluateConfig, hypotheses: Lines) -> None:
     """Labels against labels: a line for each sentence, with the labels of its words."""
     assert config.data is not None
     text = raw_test_set(config.data)
-    if config.tokenize is not None:
-        raise ConfigError(f"--tokenize {config.tokenize}: for BLEU of translations; these are labels. Leave it out")
     config.refuse_metrics("these are labels")
     name, wanted = config.data.test_name, [split_words(target) for target in text.targets]
     check_lines(hypotheses, len(wanted), f"data={config.data.name}: its test set", what="the labels")
