@@ -35,9 +35,11 @@ FILLER = [
 
 
 @cache
-def trained(*lines: str, vocab_size: int = 200, byte_fallback: bool = False) -> Tokenizer:
+def trained(*lines: str, vocab_size: int = 200, byte_fallback: bool = False, fold_case: bool = False) -> Tokenizer:
     """A vocabulary with every character of the lines, and text enough for some pieces."""
-    config = TokenizerConfig(vocab_size=vocab_size, character_coverage=1.0, byte_fallback=byte_fallback)
+    config = TokenizerConfig(
+        vocab_size=vocab_size, character_coverage=1.0, byte_fallback=byte_fallback, fold_case=fold_case
+    )
     return train_tokenizer([*lines, *lines, *FILLER], config, seed=1)
 
 
@@ -166,6 +168,27 @@ def test_exported_vocabularies_hold_the_spelling() -> None:
     texts = [*lines, "কড\u09bc", "\u00e1b", "it’s – “a”", "i\u00adt\u2060's"]
     assert [exported.encode(text) for text in texts] == tokenizer.encode(texts)
     assert compiled(tokenizer.alphabet)
+
+
+def test_exported_vocabularies_fold_case_as_the_model_does() -> None:
+    import sentencepiece
+
+    from transformer_cli.addons.interop.text import normalising
+
+    lines = ("a great film in the bar", "its two halves 1 2 ガ élan", 'it\'s - "so"')
+    tokenizer = trained(*lines, fold_case=True)
+    exported = sentencepiece.SentencePieceProcessor(model_proto=normalising(tokenizer))
+    texts = [
+        *lines,
+        "A GREAT Film",
+        "½ ＡＢＣ ﬁlm",
+        "ｶﾞ カ\u3099",
+        "ÉLAN E\u0301lan",
+        "İt’s  “SO”\u00a0¨ \u2167",
+        "ẞ Ω\u00ad",
+    ]
+    assert [exported.encode(text) for text in texts] == tokenizer.encode(texts)
+    assert exported.encode("A GREAT Film") == exported.encode("a great film")
 
 
 # ---- Format characters

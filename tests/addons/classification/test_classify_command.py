@@ -219,7 +219,11 @@ TRANSLATOR = ModelConfig(n_encoder_layers=1, n_decoder_layers=1, d_model=16, n_h
         (SIZES, ["score"], "model.safetensors: this is a classifier; use `tfm classify`"),
         (TRANSLATOR, ["classify"], "model.safetensors: this is a translator; use `tfm translate`"),
         (TRANSLATOR, ["evaluate", "--source", "text"], "--reference: not given, but --source is"),
-        (SIZES, ["evaluate", "--source", "t", "--reference", "t"], "--reference: for translations; of a classifier, --source is all"),
+        (
+            SIZES,
+            ["evaluate", "--source", "t", "--reference", "t"],
+            "--reference: for translations; of a classifier, --source is all",
+        ),
         (SIZES, ["evaluate", "--source", "nowhere"], "nowhere: no such file. Check --source"),
         (SIZES, ["evaluate", "data=demo_en_fr"], "data=demo_en_fr: has no classes, but this is a classifier"),
         (SIZES, ["evaluate"], "was trained on `labels`, which is not here. Add data=NAME"),

@@ -402,7 +402,11 @@ def test_a_long_passage_is_read_in_windows_and_said(model: list[str], tfm: Run) 
         (["--passage", "latin.txt"], b"h\n", "latin.txt: byte 0xe9 at 3 is not UTF-8. Convert the file"),
         (["--n-best", "2"], b"h\ta\n", "n_best=2: a line of text has one answer. Add --output-format jsonl"),
         (["--output", "latin.txt"], b"h\ta\n", "latin.txt: exists already. Add --overwrite"),
-        (["--output-format", "moses"], b"h\ta\n", "output_format: Invalid value 'moses', expected one of [text, jsonl]"),
+        (
+            ["--output-format", "moses"],
+            b"h\ta\n",
+            "output_format: Invalid value 'moses', expected one of [text, jsonl]",
+        ),
     ],
 )
 def test_what_cannot_be_answered_is_refused_in_one_line(

@@ -464,7 +464,10 @@ def test_evaluate_reads_a_source_of_another_kind_by_its_own_columns(tfm: Run, tm
         (["score"], "model.safetensors: this is a tagger; use `tfm tag`"),
         (["classify"], "model.safetensors: this is a tagger; use `tfm tag`"),
         (["generate"], "model.safetensors: this is a tagger; use `tfm tag`"),
-        (["evaluate", "--source", "t", "--reference", "t"], "--reference: for translations; of a tagger, --source is all"),
+        (
+            ["evaluate", "--source", "t", "--reference", "t"],
+            "--reference: for translations; of a tagger, --source is all",
+        ),
         (["evaluate", "data=demo_en_fr"], "data=demo_en_fr: has no labels of words, but this is a tagger"),
         (["evaluate"], "was trained on `tags`, which is not here. Add data=NAME"),
         (["evaluate", "--tokenize", "13a", "--source", "t"], "--tokenize 13a: for BLEU of translations; this is a"),

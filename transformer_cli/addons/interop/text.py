@@ -2,13 +2,14 @@
 
 import importlib
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import sentencepiece
 
+from transformer_cli.addons.interop.charsmap import charsmap_keys
 from transformer_cli.addons.interop.exported import PACKED
 from transformer_cli.data.normalization import Spelling, format_characters, normalize, spellings
 from transformer_cli.data.substitutes import MARKS
@@ -25,7 +26,8 @@ SIDES = ("source", "target")
 def normalising(tokenizer: Tokenizer) -> bytes:
     """The model with a table of spellings and plain spaces in it, for programs that give it raw text.
 
-    Left over are texts whose marks stand in another order than Unicode's own, and joiners where no script needs them.
+    Its own table, that of `data.tokenizer.fold_case`, is applied to what ours makes. Left over are texts whose marks
+    stand in another order than Unicode's own, and joiners where no script needs them.
     A model of another program, which normalises by itself, stays as it is. Raises ConfigError where it is not
     SentencePiece that segments.
     """
@@ -37,8 +39,11 @@ def normalising(tokenizer: Tokenizer) -> bytes:
     if tokenizer.packed is not None and not tokenizer.packed.normalizes:
         return tokenizer.sentencepiece
     model = protobuf_messages().ModelProto.FromString(tokenizer.sentencepiece)
-    model.normalizer_spec.precompiled_charsmap = compiled(tokenizer.alphabet)
+    model.normalizer_spec.precompiled_charsmap = compiled(
+        tokenizer.alphabet, model.normalizer_spec.precompiled_charsmap
+    )
     model.normalizer_spec.name = "user_defined"
+    model.normalizer_spec.remove_extra_whitespaces = True
     written: bytes = model.SerializeToString()
     return written
 
@@ -142,26 +147,43 @@ def protobuf_messages() -> Any:
 
 
 @lru_cache(maxsize=16)
-def compiled(alphabet: frozenset[str]) -> bytes:
-    """The table for a vocabulary with these characters, as SentencePiece keeps it."""
+def compiled(alphabet: frozenset[str], own: bytes = b"") -> bytes:
+    """The table for a vocabulary with these characters, as SentencePiece keeps it, and the model's `own` behind it."""
     sentencepiece.set_min_log_level(3)  # its progress log would go to stderr, which is ours
-    normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten(alphabet).items()))
+    normalizer = sentencepiece.SentencePieceNormalizer(norm_map=list(rewritten(alphabet, own).items()))
     spec = protobuf_messages().NormalizerSpec.FromString(normalizer.serialized_normalizer_spec())
     table: bytes = spec.precompiled_charsmap
     return table
 
 
-def rewritten(alphabet: frozenset[str]) -> dict[str, str]:
-    """Every character, and every way to spell a composed one, that a tokenizer does not leave as it is."""
-    reads = Spelling(alphabet, reads=True)
+def rewritten(alphabet: frozenset[str], own: bytes = b"") -> dict[str, str]:
+    """Every character, and every way to spell a composed one, that a tokenizer does not leave as it is.
+
+    `own` is the table that SentencePiece applies to what our rule leaves.
+    """
+    reads, then = Spelling(alphabet, reads=True), _applied(own)
     found: dict[str, str] = {}
-    for way in _ways():
+    for way in dict.fromkeys([*_ways(), *charsmap_keys(own)]):
         if way in alphabet and format_characters(way):
             continue  # left out or not by what stands beside it, which no table knows
-        text = reads(normalize(way)) or (_SPACE if way.isspace() or way == _MARK else "")
+        text = then(reads(normalize(way))) or (_SPACE if way.isspace() or way == _MARK else "")
         if text != way:
             found[way] = text
     return found
+
+
+def _applied(table: bytes) -> Callable[[str], str]:
+    """What a table makes of a text, white space left as it is."""
+    if not table:
+        return lambda text: text
+    spec = protobuf_messages().NormalizerSpec(name="user_defined", precompiled_charsmap=table)
+    normalizer = sentencepiece.SentencePieceNormalizer(
+        normalizer_spec=spec.SerializeToString(),
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=False,
+    )
+    return lambda text: str(normalizer.normalize(text))
 
 
 @cache
