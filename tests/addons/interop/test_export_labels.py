@@ -129,6 +129,16 @@ def test_transformers_tags_as_the_model(pooling: str, tmp_path: Path) -> None:
     assert verdict.largest_difference < 1e-5
 
 
+def test_the_pipeline_of_transformers_gives_the_labels(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    model = classifier(**MODERN)
+    assert export(tmp_path, model, "huggingface").code == 0
+    found = transformers.pipeline("text-classification", model=str(tmp_path / "out"))(LINES, batch_size=4)
+    text = "".join(f"{line}\n" for line in LINES).encode()
+    own = run(["classify", "--checkpoint", "model.safetensors", "device=cpu"], tmp_path, stdin=text)
+    assert [one["label"] for one in found] == own.out.decode().splitlines()
+
+
 def modern(model: ModelFile, **more: Any) -> ModelFile:
     """Another model of these options, with fresh weights."""
     config = replace(model.config, **{**MODERN, "bias": True, **more})
@@ -222,8 +232,8 @@ def test_a_format_without_such_models_names_those_that_have_them(tmp_path: Path)
 
 def test_the_card_has_no_code_of_another_kind() -> None:
     for config, says in (({"name": "classifier"}, "The class"), ({"name": "tagger"}, "The tags")):
-        usage = ONNX().usage({"config": config}, is_packed=True)
+        usage = ONNX().usage({"config": config, "files": []}, is_packed=True)
         assert usage.startswith(says)
-        assert HuggingFaceExporter().usage({"config": config}, is_packed=True).startswith(says)
+        assert HuggingFaceExporter().usage({"config": config, "files": []}, is_packed=True).startswith(says)
         assert "source.tokenizer" in usage
         compile(usage.partition("```python\n")[2].removesuffix("```"), "card", "exec")

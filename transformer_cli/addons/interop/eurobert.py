@@ -4,12 +4,14 @@ It is pre-LN with RMSNorm, rotary positions and SwiGLU, and unlike BERT and its 
 Its head for texts is a square layer, GELU and an output layer. It computes z = W p + b of ours all the same, because
 GELU(z) - GELU(-z) = z: the square layer makes z and -z, and the output layer subtracts them.
 
-Files: config.json and model.safetensors, which the Auto classes load, labels.json and source.spm.
+Files: config.json, model.safetensors, tokenizer.json and tokenizer_config.json, which the Auto classes load;
+labels.json and source.spm.
 
 Shapes: B batch, S source, D width, C classes, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ import torch
 from torch import Tensor, nn
 
 from transformer_cli.addons.classification.classifier import Classifier
+from transformer_cli.addons.interop.fast_tokenizer import FAST_TOKENIZER, write_fast_tokenizer
 from transformer_cli.addons.interop.huggingface import quiet
-from transformer_cli.addons.interop.label_files import LabelFolder, write_label_files
+from transformer_cli.addons.interop.label_files import LabelFolder, label_settings, write_label_files
+from transformer_cli.addons.interop.verify_labels import LabelIds
 from transformer_cli.addons.interop.weights import projections, refuse_option
 from transformer_cli.addons.tagging.tagger import Tagger
 from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions
@@ -72,6 +76,9 @@ def write(model: ModelFile, directory: Path) -> None:
     with quiet():
         converted.save_pretrained(directory)
     write_label_files(model, directory, LABELS_FILE, max_positions=EUROBERT_POSITIONS)
+    settings = label_settings(model, max_positions=EUROBERT_POSITIONS)
+    longest, begins = settings["max_length"], bool(settings["begin_ids"])
+    write_fast_tokenizer(model.tokenizers.source, directory, begins=begins, max_length=longest)
 
 
 def eurobert_options(model: ModelFile) -> dict[str, Any]:
@@ -152,6 +159,21 @@ class LoadedEuroBert(LabelFolder):
         kind = library.AutoModelForTokenClassification if of_words else library.AutoModelForSequenceClassification
         with quiet():
             self.model = kind.from_pretrained(directory).eval()
+            is_fast = (directory / FAST_TOKENIZER).exists()
+            self.fast = library.AutoTokenizer.from_pretrained(directory) if is_fast else None
+
+        """The ids of the tokenizer of that library, where it has one, as its pipelines have them."""
+        """By the tokenizer of that library, where it has one, as its pipelines do."""
+        if self.fast is None:
+            return super().encode(texts)
+        if self.settings["task"] == "text classification":
+            return [LabelIds(self.fast(text).input_ids) for (text,) in texts]
+        found = []
+        for words in texts:
+            encoded = self.fast(list(words), is_split_into_words=True)
+            n_of_words = Counter(word for word in encoded.word_ids() if word is not None)
+            found.append(LabelIds(encoded.input_ids, [n_of_words[i] for i in range(len(words))]))
+        return found
 
     def ask(self, ids_BS: Tensor, mask_BS: Tensor) -> Tensor:
         logits: Tensor = self.model(input_ids=ids_BS, attention_mask=mask_BS).logits

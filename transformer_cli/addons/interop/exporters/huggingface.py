@@ -46,7 +46,7 @@ class HuggingFaceExporter(Exporter):
 
     def usage(self, facts: Mapping[str, Any], is_packed: bool) -> str:
         if facts["config"]["name"] != "transformer":
-            return _usage_of_labels(facts["config"], is_packed)
+            return _usage_of_labels(facts, is_packed)
         if languages := export_languages(facts):
             source, target = languages
             if "vocab.json" in facts["files"]:  # of M2M100Tokenizer, which has codes for languages
@@ -65,11 +65,29 @@ print(tokenizer.batch_decode(ids, skip_special_tokens=True))
 ```"""
 
 
-_CLASS = """ids = [*settings["begin_ids"], *encode("TEXT"), *settings["end_ids"]]
+_CLASS = """from transformers import pipeline
+
+classify = pipeline("text-classification", model="FOLDER")
+print(classify("TEXT")[0]["label"])
+"""
+_TAGS = """import torch
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+model = AutoModelForTokenClassification.from_pretrained("FOLDER").eval()
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+words = "TEXT".split()
+inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+logits = model(**inputs).logits[0]
+of_words = [logits[[i for i, word in enumerate(inputs.word_ids()) if word == n]] for n in range(len(words))]
+of_words = [rows[0] if "POOLING" == "first" else rows.mean(0) for rows in of_words]
+print([model.config.id2label[int(row.argmax())] for row in of_words])
+"""
+# Where transformers has no such tokenizer.
+_CLASS_OF_IDS = """ids = [*settings["begin_ids"], *encode("TEXT"), *settings["end_ids"]]
 logits = model(input_ids=torch.tensor([ids])).logits
 print(settings["labels"][logits[0].argmax()])
 """
-_TAGS = """words = [encode(word) or [settings["unk_id"]] for word in "TEXT".split()]  # each word by itself
+_TAGS_OF_IDS = """words = [encode(word) or [settings["unk_id"]] for word in "TEXT".split()]  # each word by itself
 ids = [*sum(words, []), *settings["end_ids"]]
 logits = model(input_ids=torch.tensor([ids])).logits[0]
 of_words = torch.split(logits[: -len(settings["end_ids"])], [len(word) for word in words])
@@ -78,11 +96,15 @@ print([settings["labels"][row.argmax()] for row in of_words])
 """
 
 
-def _usage_of_labels(config: Mapping[str, Any], is_packed: bool) -> str:
+def _usage_of_labels(facts: Mapping[str, Any], is_packed: bool) -> str:
+    config = facts["config"]
     of_words = config["name"] == "tagger"
     what = "The tags of the words of a sentence" if of_words else "The class"
+    if "tokenizer.json" in facts["files"]:
+        code = _TAGS.replace("POOLING", config["pooling"]) if of_words else _CLASS
+        return f"{what}:\n\n```python\n{code}```"
     kind = f"AutoModelFor{'Token' if of_words else 'Sequence'}Classification"
-    return f"""{what}. The tokenizer is SentencePiece's, as no tokenizer of transformers puts these ids around a text:
+    return f"""{what}. No tokenizer of transformers has these ids:
 
 ```python
 import json, torch
@@ -92,4 +114,4 @@ with open("FOLDER/labels.json", encoding="utf-8") as file:
     settings = json.load(file)
 model = {kind}.from_pretrained("FOLDER").eval()
 
-{_TAGS if of_words else _CLASS}```"""
+{_TAGS_OF_IDS if of_words else _CLASS_OF_IDS}```"""
