@@ -25,7 +25,6 @@ class PieceKind(IntEnum):
 class ModelKind(IntEnum):
     unigram = 1
     bpe = 2
-    word = 3
 
 
 def read_pieces(model: bytes) -> list[tuple[str, float, int]]:

@@ -31,7 +31,7 @@ def write_fast_tokenizer(tokenizer: Tokenizer, directory: Path, *, begins: bool,
     if tokenizer.packed is not None:
         return
     model = protobuf_messages().ModelProto.FromString(normalising(tokenizer))
-    if model.trainer_spec.model_type == ModelKind.word:
+    if model.trainer_spec.model_type not in list(ModelKind):
         return
     bos, eos, unk, pad = tokenizer.pieces([tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id, tokenizer.pad_id])
     fast = tokenizers.Tokenizer(_pieces(tokenizers.models, model, unk))
