@@ -159,6 +159,19 @@ def _shown_size(config: DataConfig) -> str:
     return " and ".join("a suitable number of" if size == AUTO else f"{size:,}" for size in sizes)
 
 
+@dataclass(frozen=True)
+class _Cleaned:
+    """The text of a corpus, before anything is encoded."""
+
+    splits: Splits
+    train: CleanText
+    report: CleaningReport
+    labels: list[str]
+    warnings: CorpusWarnings
+    dev: ParallelText | None
+    test: ParallelText | None
+
+
 def _build(
     folder: Path,
     config: DataConfig,
@@ -172,70 +185,104 @@ def _build(
     with TemporaryDirectory(dir=folder) as spool:
         if sum(path.stat().st_size for path in input_files(config, "train")) > _LARGE_BYTES:
             LOGGER.info("reading and cleaning the text of data.train")
-        splits = load_splits(config, Path(spool), store, progress=progress)
-        train, report = clean(
-            splits.train,
-            drop_duplicates=config.drop_duplicates,
-            held_out=splits.held_out,
-            left_out=left_out,
-            tags=config.all_tags,
-            key_of=sentence_key(config),
-        )
-        train = replace(train, contexts_of_text=splits.contexts)
-        n_left = report.n_read - report.n_bad
-        if splits.filtering is not None:
-            splits.filtering.require_pairs()
-        report.require_pairs(config.trained)
-        labels = _labels(train, splits, config, left_out) if config.trained.has_labels else []
-        warnings = find_warnings(train, splits, config)
-        dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
-        is_large = len(train) > _LARGE_PAIRS
-        if tokenizers is None and is_large:
-            LOGGER.info("training a vocabulary of %s pieces", _shown_size(config))
+        text = _cleaned(load_splits(config, Path(spool), store, progress=progress), config, left_out)
+        n_left = text.report.n_read - text.report.n_bad  # lines too long for the model are known when they are encoded
+        is_large = len(text.train) > _LARGE_PAIRS
         if tokenizers is None:
-            tokenizers = _own_or_of_shards(train, config, store)
+            if is_large:
+                LOGGER.info("training a vocabulary of %s pieces", _shown_size(config))
+            tokenizers = _own_or_of_shards(text.train, config, store)
         if is_large:
             LOGGER.info("encoding the text")
-        kept: list[Array] = []
-        task = config.trained
-        encode = task.encode if task.has_words or task.has_spans else partial(_encoded, store=store)
-        with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=task.has_words) as writer:
-            for sources, targets, *word_ends in encode(
-                train, tokenizers, labels, config, report, progress=progress, kept=kept
-            ):
-                writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths), *word_ends)
-                if config.bidirectional:
-                    writer.write((targets.ids, targets.lengths), (sources.ids, sources.lengths))
-    report.require_pairs(config.trained)
+        kept = _encode(folder, text, tokenizers, config, store=store, progress=progress)
+    text.report.require_pairs(config.trained)
     if is_mixed(config):
-        _write_json(folder / _PARTS, train.shares(np.concatenate(kept)))
+        _write_json(folder / _PARTS, text.train.shares(np.concatenate(kept)))
     if config.bidirectional:
         _write_json(folder / _CHUNKS, [int(keep.sum()) for keep in kept])
     (folder / "source.model").write_bytes(tokenizers.source.model_bytes)
     (folder / "target.model").write_bytes(tokenizers.target.model_bytes)
-    rare = ("n_format", "n_left_out")  # left out where they are none: they would change the fingerprint
-    _write_json(folder / "report.json", {k: n for k, n in asdict(report).items() if n or k not in rare})
-    if held_splits := [split for split, held in splits.held.items() if held.sources]:
-        _write_json(folder / _HELD, held_splits)
+    _write_facts(folder, text)
+    _write_scored_text(folder, text, config)
+    _log_facts(text, n_left)
+
+
+def _cleaned(splits: Splits, config: DataConfig, left_out: frozenset[str]) -> _Cleaned:
+    """The training text without what must not be trained on. Raises DataError for text that cannot be used."""
+    train, report = clean(
+        splits.train,
+        drop_duplicates=config.drop_duplicates,
+        held_out=splits.held_out,
+        left_out=left_out,
+        tags=config.all_tags,
+        key_of=sentence_key(config),
+    )
+    train = replace(train, contexts_of_text=splits.contexts)
     if splits.filtering is not None:
-        _write_json(folder / _FILTERING, asdict(splits.filtering))
-    _write_json(folder / _WARNINGS, asdict(warnings))
-    if labels:
-        _write_json(folder / _LABELS, labels)
-    assert dev is not None
-    texts = {"dev": dev} if test is None else {"dev": dev, "test": test}
-    if not config.all_tags and any(text.parts for text in texts.values()):
-        _write_json(folder / _SETS, {split: [asdict(part) for part in text.parts] for split, text in texts.items()})
-        texts = {split: replace(text, parts=[]) for split, text in texts.items()}
-    for split, text in texts.items():
-        _write_text(folder / f"{split}.json", text)
-    # Only logged now: for text that cannot be prepared, the error is the only message.
+        splits.filtering.require_pairs()
+    report.require_pairs(config.trained)
+    labels = _labels(train, splits, config, left_out) if config.trained.has_labels else []
+    warnings = find_warnings(train, splits, config)
+    dev, test = _scored(splits.dev, labels, "dev", config), _scored(splits.test, labels, "test", config)
+    return _Cleaned(splits, train, report, labels, warnings, dev, test)
+
+
+def _encode(
+    folder: Path,
+    text: _Cleaned,
+    tokenizers: Tokenizers,
+    config: DataConfig,
+    *,
+    store: PartStore | None,
+    progress: bool,
+) -> list[Array]:
+    """Write the ids of the training text; which pairs of each chunk were kept. What was too long, the report counts."""
+    kept: list[Array] = []
+    task = config.trained
+    encode = task.encode if task.has_words or task.has_spans else partial(_encoded, store=store)
+    with CorpusWriter(folder, **_vocab_sizes(tokenizers), has_words=task.has_words) as writer:
+        for sources, targets, *word_ends in encode(
+            text.train, tokenizers, text.labels, config, text.report, progress=progress, kept=kept
+        ):
+            writer.write((sources.ids, sources.lengths), (targets.ids, targets.lengths), *word_ends)
+            if config.bidirectional:
+                writer.write((targets.ids, targets.lengths), (sources.ids, sources.lengths))
+    return kept
+
+
+def _write_facts(folder: Path, text: _Cleaned) -> None:
+    """Write what was found out about the text."""
+    rare = ("n_format", "n_left_out")  # left out where they are none: they would change the fingerprint
+    _write_json(folder / "report.json", {k: n for k, n in asdict(text.report).items() if n or k not in rare})
+    if held_splits := [split for split, held in text.splits.held.items() if held.sources]:
+        _write_json(folder / _HELD, held_splits)
+    if text.splits.filtering is not None:
+        _write_json(folder / _FILTERING, asdict(text.splits.filtering))
+    _write_json(folder / _WARNINGS, asdict(text.warnings))
+    if text.labels:
+        _write_json(folder / _LABELS, text.labels)
+
+
+def _write_scored_text(folder: Path, text: _Cleaned, config: DataConfig) -> None:
+    """Write dev and test as text."""
+    assert text.dev is not None
+    texts = {"dev": text.dev} if text.test is None else {"dev": text.dev, "test": text.test}
+    if not config.all_tags and any(one.parts for one in texts.values()):
+        _write_json(folder / _SETS, {split: [asdict(part) for part in one.parts] for split, one in texts.items()})
+        texts = {split: replace(one, parts=[]) for split, one in texts.items()}
+    for split, one in texts.items():
+        _write_text(folder / f"{split}.json", one)
+
+
+def _log_facts(text: _Cleaned, n_left: int) -> None:
+    """Log them only now: for text that cannot be prepared, the error is the only message."""
+    splits = text.splits
     if "dev" in splits.held and not splits.held["dev"].sources:
         LOGGER.warning("data.train: too few pairs to hold any out; dev is the training text itself")
     filtered = splits.filtering.sentences() if splits.filtering is not None else ()
     for warning in splits.filtering.warnings() if splits.filtering is not None else ():
         LOGGER.warning("%s", warning)
-    for line in [*filtered, *splits.notes(n_left), *report.lines()]:
+    for line in [*filtered, *splits.notes(n_left), *text.report.lines()]:
         LOGGER.info("%s", line)
 
 
