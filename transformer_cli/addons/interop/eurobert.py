@@ -162,8 +162,8 @@ class LoadedEuroBert(LabelFolder):
             is_fast = (directory / FAST_TOKENIZER).exists()
             self.fast = library.AutoTokenizer.from_pretrained(directory) if is_fast else None
 
+    def encode(self, texts: Sequence[Sequence[str]]) -> list[LabelIds]:
         """The ids of the tokenizer of that library, where it has one, as its pipelines have them."""
-        """By the tokenizer of that library, where it has one, as its pipelines do."""
         if self.fast is None:
             return super().encode(texts)
         if self.settings["task"] == "text classification":
