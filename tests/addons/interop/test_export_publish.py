@@ -17,7 +17,7 @@ from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.publish import check_destination, publishing
 from transformer_cli.errors import ConfigError, EnvironmentFault
 
-CALLS = ("mkdir", "fsync", "rename", "unlink", "rmdir", "scandir")  # of `os`, which end up on the disk
+CALLS = ("mkdir", "fsync", "rename", "unlink", "rmdir")  # of `os`, which end up on the disk
 
 
 def export(out: Path, text: str, meanwhile: Callable[[], Any] = lambda: None) -> None:
