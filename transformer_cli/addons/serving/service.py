@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, TypeVar
 
 from transformer_cli.addons.documents.document import TranslatedDocument, translate_documents, translate_parsed
@@ -634,13 +634,14 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _document_sizes(texts: Sequence[Sequence[_Line]]) -> list[int]:
-    """How many lines with text the documents of a request have, which blank lines divide; it may have several texts."""
+    """How many lines with text the documents of a request have, which blank lines and texts without a line divide."""
     sizes = [0]
-    for line in chain.from_iterable(texts):
-        if line.text:
-            sizes[-1] += 1
-        else:
-            sizes.append(0)
+    for text in texts:
+        for has_text in [bool(line.text) for line in text] or [False]:
+            if has_text:
+                sizes[-1] += 1
+            else:
+                sizes.append(0)
     return sizes
 
 
