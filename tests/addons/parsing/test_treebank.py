@@ -42,6 +42,30 @@ def test_a_tree_that_is_none_stops_with_its_line_or_is_skipped(tmp_path: Path) -
     assert b"bad.mrg: line 5: no tree in brackets ('sang' stands without a tag). Correct the tree, or skip" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("faulty", "line"),
+    [
+        ("(S (NP (PRP She))\n   (VP (VBD sang)) (. .)\n", 2),
+        ("(S (NP (PRP She)) (VP (VBD sang)) (. .)\n", 2),
+        ("  (S (NP (PRP She))\n     (VP (VBD sang)) (. .)\n", 2),
+        ("( (S (NP (PRP She))\n( (S (NP (PRP He))\n", 2),
+    ],
+)
+def test_a_tree_whose_brackets_do_not_close_takes_no_other_with_it(tmp_path: Path, faulty: str, line: int) -> None:
+    trees = "".join(f"(S (NP (NNP Tom))\n  (VP (VBD saw) (NP (CD {n}))))\n" for n in range(3_000))
+    (tmp_path / "bad.mrg").write_text(f"(S (NP (NN Yes)))\n{faulty}{trees}")
+    shown = run(["prepare", "--list", "bad.mrg"], tmp_path)
+    assert shown.out.decode().startswith("bad.mrg: a treebank (trees in brackets), 3,001 rows\n")
+    assert f"line {line}: no tree in brackets".encode() in shown.out
+
+
+def test_what_no_bracket_closes_to_the_end_of_the_file_is_one_fault(tmp_path: Path) -> None:
+    (tmp_path / "bad.mrg").write_text("(S (NP (NN Yes)))\n(S (NP (NN No))\n  (VP (VB go)\n")
+    shown = run(["prepare", "--list", "bad.mrg"], tmp_path).out.decode()
+    assert ", 1 rows\n" in shown
+    assert "rows that cannot be read: 1, such as\n  line 2: no tree" in shown
+
+
 @pytest.mark.slow  # trains
 def test_a_parser_is_trained_and_scored_by_the_f1_of_its_brackets(tmp_path: Path) -> None:
     pairs = [pair for split in ("dev", "test") for pair in read_builtin("demo_trees", split)]
