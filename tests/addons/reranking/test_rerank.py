@@ -241,6 +241,13 @@ def test_models_give_the_scores_of_tfm_score(tmp_path: Path) -> None:
             ["nbest: has no feature reverse", "features: score, length"],
         ),
         ({}, ["--reference", "reference", "--feature", "score=values"], ["the feature score is there already"]),
+        (
+            {"nbest": "0 ||| a ||| score= 2 ||| -1\n"},
+            ["--reference", "reference"],
+            ["nbest:1: has two features score."],
+        ),
+        ({"nbest": "0 ||| a ||| f= 2 f= 1 ||| -1\n"}, ["--reference", "reference"], ["nbest:1: has two features f."]),
+        ({"nbest": "0 ||| a ||| f= 2 3 f_1= 1 ||| -1\n"}, ["--reference", "reference"], ["two features f_1."]),
     ],
 )
 def test_lists_that_do_not_fit_are_refused(

@@ -94,17 +94,22 @@ def _read_fields(line: str, where: str) -> Iterator[_Row]:
     """`number ||| translation ||| score`, or with features before the score, as Moses has them."""
     sentence, _, rest = line.partition(_FIELDS)
     text, between, score = rest.rpartition(_FIELDS)
-    features: dict[str, float] = {}
-    before, is_moses, named = text.rpartition(_FIELDS)
-    if is_moses and _MOSES.fullmatch(named):
+    named: list[tuple[str, float]] = []
+    before, is_moses, fields = text.rpartition(_FIELDS)
+    if is_moses and _MOSES.fullmatch(fields):
         text = before
-        for name, values in _MOSES_FEATURE.findall(named):
+        for name, values in _MOSES_FEATURE.findall(fields):
             each = values.split()
-            features |= {name if len(each) == 1 else f"{name}_{n}": float(one) for n, one in enumerate(each, 1)}
+            named += [(name if len(each) == 1 else f"{name}_{n}", float(one)) for n, one in enumerate(each, 1)]
     try:
         if not between:
             raise ValueError
-        yield int(sentence), text, {SCORE: float(score), **features}
+        features = {SCORE: float(score)}
+        for name, value in named:
+            if name in features:
+                raise DataError(f"{where}: has two features {name}. Give each another name")
+            features[name] = value
+        yield int(sentence), text, features
     except ValueError:
         raise DataError(
             f"{where}: {quoted(line, 60)} is no candidate. Write `number ||| translation ||| score`, as"
