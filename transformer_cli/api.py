@@ -14,6 +14,7 @@ from transformer_cli.config.checks import AUTO, check_number_or_auto
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import Device
+from transformer_cli.data.lines import list_of_texts
 from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.plan import check_given_tags
@@ -135,7 +136,9 @@ def bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lang
     from transformer_cli.evaluation.tokenization import tokenization
 
     tokens = tokenization(language, asked_by="bleu" if language else None)
-    return metrics.bleu(hypotheses, references, tokens)
+    lines = list_of_texts(hypotheses, "hypotheses")
+    of_each = [list_of_texts(one, f"reference {k}") for k, one in enumerate(list_of_texts(references, "references"), 1)]
+    return metrics.bleu(lines, of_each, tokens)
 
 
 def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":

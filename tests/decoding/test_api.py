@@ -97,6 +97,14 @@ def test_scores_are_those_that_the_command_prints(folder: Path) -> None:
     assert all(len(one.pieces) == len(one.log_probs) for one in scored)
 
 
+def test_bleu_refuses_a_text_in_the_place_of_a_list() -> None:
+    for hypotheses, references, name in (("ab", [["a", "b"]], "hypotheses"), (["a", "b"], ["ab"], "reference 1")):
+        with pytest.raises(TypeError, match=f"{name}: 'ab' is one text"):
+            tfm.bleu(hypotheses, references)
+    with pytest.raises(TypeError, match="references: 'ab' is one text"):
+        tfm.bleu(["a"], "ab")
+
+
 def test_bleu_has_its_signature_and_the_tokenizer_of_the_language() -> None:
     score = tfm.bleu(["我 喜欢 你们"], [["我 喜欢 你们"]], language="zh")
     assert "tok:zh" in score.signature

@@ -7,12 +7,12 @@ such split shifts every pair of a corpus after it.
 import re
 import select
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from transformer_cli.data.compression import ByteSource, Gunzip
 from transformer_cli.environment import concealed
@@ -73,6 +73,7 @@ _HIGH, _LETTERS = re.compile(rb"[\x80-\xff]"), re.compile(rb"[A-Za-z]")
 _MANY_LINES = 20  # that are no UTF-8, or bytes of them: enough to tell accents from another script
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+TextT = TypeVar("TextT")
 
 
 class ChunkSource(Protocol):
@@ -138,6 +139,13 @@ class Lines:
 def is_encodable(text: str) -> bool:
     """Whether a text can be written as UTF-8: it has no half of a surrogate pair."""
     return text.isascii() or _SURROGATE.search(text) is None
+
+
+def list_of_texts(texts: Iterable[TextT], name: str) -> list[TextT]:
+    """Raises TypeError, which names the argument, for a single text, which would be read letter by letter."""
+    if isinstance(texts, str):
+        raise TypeError(f"{name}: {quoted(texts, 40)} is one text. Give a list of texts, as [text]")
+    return list(texts)
 
 
 def split_lines(data: bytes) -> list[bytes]:

@@ -8,11 +8,12 @@ from types import TracebackType
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.context import Context
+from transformer_cli.data.lines import list_of_texts
 from transformer_cli.decoding.batch_queue import Call
 from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Translated, TranslateOptions
 from transformer_cli.decoding.shared_engine import SharedEngine
-from transformer_cli.decoding.translator import Translator, list_of_lines
+from transformer_cli.decoding.translator import Translator
 
 CALLS_AT_ONCE = 256  # of coroutines that need a thread, because there is more to do than one search
 SHORT = 2000  # characters that are split into sentences and pieces without a thread: some 0.2 ms
@@ -35,7 +36,7 @@ class SharedTranslator(Translator):
         self, lines: Iterable[str], call: Call | None = None, contexts: Sequence[Context] | None = None
     ) -> list[Translated]:
         """Translates as `translate` does, for a coroutine; if it is cancelled, what still waits is not searched."""
-        call, lines = call or Call(), list_of_lines(lines)
+        call, lines = call or Call(), list_of_texts(lines, "lines")
         if self.searches_once and sum(map(len, lines)) <= SHORT:
             work = self.planned(lines, contexts=contexts)
             segments = [segment for line in work for segment in line.segments]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.context import Context
+from transformer_cli.data.lines import list_of_texts
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import DecodeRequest, Engine, check_supported
 from transformer_cli.decoding.plan import Hypotheses, PlannedLine, Planner, Segment, goes_on
@@ -21,7 +22,6 @@ from transformer_cli.decoding.postprocess import (
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Searched, Translated, TranslateOptions
 from transformer_cli.decoding.search import Hypothesis
 from transformer_cli.decoding.training_text import TrainingText
-from transformer_cli.errors import quoted
 
 
 class Translator:
@@ -70,7 +70,7 @@ class Translator:
         `prefixes` are ids that the translation of each line begins with, at most as many as `room` allows. Lines are
         numbered from `first_line` in warnings. `on_progress` gets the number of lines finished since its last call.
         """
-        lines = list_of_lines(lines)
+        lines = list_of_texts(lines, "lines")
         if prefixes is not None and not self.options.prefixes:
             check_supported(self.engine.capabilities, self.config, replace(self.options, prefixes=True))
         request = DecodeRequest(self.config, self.seed, first_line, self.options.n_likeliest)
@@ -152,10 +152,3 @@ class Translator:
                     results[segment.line] = self.planner.join(work[segment.line], found)
             on_progress(len(results) - n_before)
         return found, [results[n] for n in range(len(work))]
-
-
-def list_of_lines(lines: Iterable[str]) -> list[str]:
-    """Raises TypeError for a single text, which would be translated letter by letter."""
-    if isinstance(lines, str):
-        raise TypeError(f"lines: {quoted(lines, 40)} is one text. Give a list of texts, as [text]")
-    return list(lines)

@@ -68,6 +68,13 @@ def test_words_have_the_tags_and_probabilities_that_the_command_prints(folder: P
     assert set(found[0].tags) <= set(tagger.labels)
 
 
+def test_a_text_that_is_no_list_is_refused(folder: Path) -> None:
+    with pytest.raises(TypeError, match=r"texts: 'a b' is one text\. Give a list of texts, as \[text\]"):
+        tfm.load_classifier(folder / "classes", device="cpu").classify("a b")
+    with pytest.raises(TypeError, match="sentences: 'a b' is one text"):
+        tfm.load_tagger(folder / "tags", device="cpu").tag("a b")
+
+
 def test_threads_share_a_model_and_each_call_warns_of_its_own_texts(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

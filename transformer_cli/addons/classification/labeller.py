@@ -12,6 +12,7 @@ from transformer_cli.addons.classification.classifier import Classifier
 from transformer_cli.addons.classification.run_classify import decide, pair_fault
 from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.encoder_filter import warn_of_texts
+from transformer_cli.data.lines import list_of_texts
 from transformer_cli.errors import DataError
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.models.file import ModelFile
@@ -27,6 +28,7 @@ class TextLabeller:
         self._reader, self._lock = LineEncoder(classifier, model, device=device, batch_tokens=batch_tokens), Lock()
 
     def classify(self, texts: Sequence[str | tuple[str, str]]) -> list[TextLabel]:
+        texts = list_of_texts(texts, "texts")
         lines = [text if isinstance(text, str) else "\t".join(text) for text in texts]
         if self._reader.n_texts == 2:
             for number, line in enumerate(lines, start=1):

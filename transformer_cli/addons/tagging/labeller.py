@@ -8,6 +8,7 @@ import torch
 from transformer_cli.addons.tagging.run_tag import report_on, word_probabilities
 from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.addons.tagging.words import words_of_line
+from transformer_cli.data.lines import list_of_texts
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.labelling import WordLabels
@@ -21,7 +22,9 @@ class WordLabeller:
         self.labels = self._tagger.labels
 
     def tag(self, sentences: Sequence[str | Sequence[str]]) -> list[WordLabels]:
-        words = [words_of_line(one) if isinstance(one, str) else list(one) for one in sentences]
+        words = [
+            words_of_line(one) if isinstance(one, str) else list(one) for one in list_of_texts(sentences, "sentences")
+        ]
         with self._lock:  # the tagger counts what it cuts
             self._tagger.begin()
             found = self._tagger.tag(words)
