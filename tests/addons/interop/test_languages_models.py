@@ -144,6 +144,51 @@ def test_files_that_do_not_fit_together_are_refused_in_one_line(fault: str, says
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {"additional_special_tokens": []},
+        {"additional_special_tokens": None},
+        {"additional_special_tokens": None, "extra_special_tokens": {}},
+        pytest.param({"tokenizer_class": None, "additional_special_tokens": None}, id="no tokenizer_config"),
+    ],
+)
+def test_languages_that_are_no_special_tokens_are_none_of_the_text(
+    listed: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of M2M100Tokenizer, which lists none by itself, and then writes `__fr__` before what it decodes."""
+    m2m100(tmp_path / "m2m")
+    change_json(tmp_path / "m2m/tokenizer_config.json", **listed)
+    caplog.set_level("INFO", logger="tfm")
+    imported = read(tmp_path / "m2m", "hf")
+    outcome = import_model(imported, tmp_path / "m.safetensors", origin=tmp_path / "m2m", n_made_up=2)
+    assert outcome.comparison is not None
+    assert outcome.comparison.holds
+    assert len(imported.tokenizers.source.languages) == 100
+    assert "does not list its languages as special tokens" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("special_tokens_map.json", b'{"a'),
+        ("added_tokens.json", b""),
+        ("tokenizer_config.json", b'{"tokenizer_class": "M2M100Tokenizer", "src_lang": "xx"}'),
+        ("tokenizer_config.json", b'{"tokenizer_class": "M2M100Tokenizer", "unk_token": "<nix>"}'),
+        ("generation_config.json", b'{"cache_implementation": "none of these"}'),
+    ],
+)
+def test_what_transformers_cannot_read_is_one_line(file: str, content: bytes, tmp_path: Path) -> None:
+    m2m100(tmp_path / "m2m")
+    (tmp_path / "m2m" / file).write_bytes(content)
+    with pytest.raises(CheckpointError) as refused:
+        import_model(read(tmp_path / "m2m", "hf"), tmp_path / "m.safetensors", origin=tmp_path / "m2m", n_made_up=2)
+    assert str(tmp_path / "m2m") in str(refused.value)
+    assert " again" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "m.safetensors").exists()
+
+
 def saved_again(folder: Path, output: Path) -> Path:
     """A folder as transformers 5 saves it: the tokenizer is tokenizer.json, without a SentencePiece model."""
     transformers = pytest.importorskip("transformers")

@@ -7,7 +7,8 @@ Shapes: D width, V vocabulary, P positions.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -42,11 +43,12 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import Activation, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
-from transformer_cli.errors import CheckpointError, ConfigError, quoted
+from transformer_cli.errors import CheckpointError, ConfigError, TfmError, quoted
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.models.file import MALFORMED, read_share
 from transformer_cli.models.locate import EXPORT_FILE
+from transformer_cli.models.memory import is_out_of_memory
 
 _UNKNOWN_LANGUAGE = "und"  # of ISO 639: undetermined
 # What transformers takes where config.json is silent.
@@ -526,6 +528,25 @@ def _notes_of(folder: Path, values: Mapping[str, Any]) -> list[str]:
 # ---- The original
 
 
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Raise CheckpointError for what transformers raises about the files of a folder, in any of many ways."""
+    try:
+        with quiet():
+            yield
+    except TfmError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno is not None):
+            raise
+        first = quoted(str(error).strip().split("\n")[0], 120)
+        raise CheckpointError(
+            f"{folder}: {_program_name()} cannot read it ({type(error).__name__}: {first}), so that nothing can be"
+            " compared. Fetch the folder again, or install a newer transformers; `tfm import … compare=false` does"
+            " without"
+        ) from error
+
+
 class Original:
     """A directory as transformers loads it, in float32: a Program with its own tokenizers.
 
@@ -537,13 +558,13 @@ class Original:
         place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True}
         # Only the options that were checked: others could name kernels to download, or code.
         config = getattr(library, architecture.config)(**values)
-        with quiet():
+        with reading(folder):
             self.model = getattr(library, architecture.model).from_pretrained(
                 **place, config=config, dtype=torch.float32, attn_implementation="sdpa", trust_remote_code=False
             )
         self.model.eval()
         self.ours = text.tokenizers.source
-        self._place = library, place, text
+        self.folder, self._place = folder, (library, place, text)
         self.start, self.pad, self.eos = (values[f"{name}_token_id"] for name in ("decoder_start", "pad", "eos"))
         self.ends = self.ours.end_ids
         self.suppressed = sorted({self.pad, self.start, text.tokenizers.target.unk_id} - {self.eos})
@@ -558,7 +579,7 @@ class Original:
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer of the original, opened when it is used: that is after the searches, which take memory, too."""
-        with quiet():
+        with reading(self.folder):
             return self.open_tokenizer(*self._place)
 
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
@@ -592,7 +613,8 @@ class Original:
         return source_BS, padded_ids([[1] * (len(ids) + len(self.ends)) for ids in sources], 0)
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        return [ids[:-1] for ids in self.tokenizer(list(lines)).input_ids]
+        with reading(self.folder):
+            return [ids[:-1] for ids in self.tokenizer(list(lines)).input_ids]
 
     def decode(self, sentences: Sequence[Ids]) -> list[str]:
         options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": False}

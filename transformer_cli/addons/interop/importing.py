@@ -109,6 +109,6 @@ def import_model(
                     raise CheckpointError(
                         f"{origin}: does not say the same in {imported.program_name}, so nothing was written"
                         f" ({'; '.join(comparison.lines_of_text())}). Check --vocabulary and --segmenter where given,"
-                        " else please report it, with the model's config"
+                        " and that all files are of one revision, else please report it, with the model's config"
                     )
     return Outcome(imported, comparison, text)

@@ -32,6 +32,7 @@ from transformer_cli.addons.interop.huggingface_reader import (
     Original,
     TextFiles,
     optional_json,
+    reading,
 )
 from transformer_cli.addons.interop.tokenizer_json import sentencepiece_of
 from transformer_cli.config.model import Norm, Positions
@@ -41,6 +42,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.directions import language_among
 from transformer_cli.errors import CheckpointError, ConfigError, quoted
+from transformer_cli.logs import LOGGER
 
 DEFAULTS = {
     name: value for name, value in MARIAN_DEFAULTS.items() if not name.startswith(("decoder_vocab", "share"))
@@ -289,6 +291,18 @@ class OriginalM2M100(Original):
     """The tokenizer is that of NLLB or of M2M-100, and reads each line as one of the language that its tags name."""
 
     def open_tokenizer(self, library: Any, place: Mapping[str, Any], text: TextFiles) -> Any:
+        tokenizer = self._of_folder(library, place)
+        languages, special = language_pieces(self.packed), {*tokenizer.all_special_tokens}
+        if not special.issuperset(languages):
+            LOGGER.info(
+                "%s: does not list its languages as special tokens, so transformers writes them before each text;"
+                " compared without them",
+                place["pretrained_model_name_or_path"],
+            )
+            tokenizer.add_special_tokens({"additional_special_tokens": languages})
+        return tokenizer
+
+    def _of_folder(self, library: Any, place: Mapping[str, Any]) -> Any:
         folder = Path(place["pretrained_model_name_or_path"])
         if _has_list(folder):
             return library.M2M100Tokenizer.from_pretrained(**place)
@@ -301,8 +315,15 @@ class OriginalM2M100(Original):
             (Path(copy) / TOKENIZER_CONFIG).write_text(json.dumps(settings), encoding="utf-8")
             return library.NllbTokenizer.from_pretrained(**{**place, "pretrained_model_name_or_path": copy})
 
+    @property
+    def packed(self) -> PackedTokenizer:
+        packed = self.ours.packed
+        assert packed is not None
+        return packed
+
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        encoded = [ids_there(self.tokenizer, self.ours, line) for line in lines]
+        with reading(self.folder):
+            encoded = [ids_there(self.tokenizer, self.ours, line) for line in lines]
         return encoded if self.ours.language_last else [ids[:-1] for ids in encoded]
 
 
