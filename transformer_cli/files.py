@@ -40,12 +40,15 @@ _AT_FDCWD, _RENAME_NOREPLACE = -100, 1  # of renameat2(2)
 
 @contextmanager
 def wrap_os_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn an OSError into an EnvironmentFault with the path, what could not be done, and why."""
+    """Turn an OSError into an EnvironmentFault with the path, what could not be done, and why.
+
+    Of a file that gets its name, the path is that name, not the temporary one.
+    """
     try:
         yield
     except OSError as error:
         raise EnvironmentFault(
-            f"{error.filename or path}: cannot {doing}: {error.strerror or error}."
+            f"{error.filename2 or error.filename or path}: cannot {doing}: {error.strerror or error}."
             " Make room or repair it, and run the same command again"
         ) from error
 

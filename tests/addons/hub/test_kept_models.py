@@ -103,6 +103,34 @@ def test_what_a_killed_command_has_left_is_removed(hub: HubServer, work: Path) -
     read_model(path)
 
 
+@pytest.mark.parametrize(
+    ("mine", "where"),
+    [
+        ("{folder}", "{folder}"),
+        ("{folder}/model.safetensors/notes.txt", "{folder}/model.safetensors"),
+        ("{record}/notes.txt", "{record}"),
+        ("{folder}/notes/model.safetensors", None),
+    ],
+)
+def test_what_is_in_the_place_of_a_kept_model_is_not_lost(
+    mine: str, where: str | None, hub: HubServer, work: Path
+) -> None:
+    name = read_name(NAME)
+    places = {"folder": name.folder(commit_of(hub)), "record": name.record}
+    file = hub_folder() / mine.format(**places)
+    file.parent.mkdir(parents=True)
+    file.write_text("mine", encoding="utf-8")
+    if where is None:
+        assert locate_model(ADDRESS, "runs").is_file()
+    else:
+        with pytest.raises(EnvironmentFault) as refusal:
+            locate_model(ADDRESS, "runs")
+        assert str(refusal.value).startswith(f"{hub_folder() / where.format(**places)}: cannot keep the model: ")
+        assert find(name) is None
+    assert file.read_text(encoding="utf-8") == "mine"
+    assert not list(hub_folder().glob(".tfm-*")), "nothing half-made"
+
+
 def test_a_kept_model_that_is_damaged_is_made_again(hub: HubServer, work: Path) -> None:
     path = locate_model(ADDRESS, "runs")
     whole = path.read_bytes()

@@ -57,6 +57,25 @@ def test_a_format_is_called_the_same_for_import_and_export() -> None:
         assert load_config("import", flags={"format": name, "path": "m", "output": "o"}).format == kind
 
 
+def test_what_an_import_would_be_written_over_stays(folder: Path) -> None:
+    """Overwriting replaces a file alone: neither a run nor the folder of a link."""
+    (folder / "run" / "checkpoints").mkdir(parents=True)
+    (folder / "link").symlink_to("run")
+    os.mkfifo(folder / "pipe")
+    for output in ("run", "link", "pipe"):
+        for options in ([], ["--overwrite"]):
+            refused([*IMPORT[:3], "--output", output, *options], folder, code=2, says=[f"{output}: not a plain file"])
+    (folder / "linked").symlink_to("text")
+    says = ["linked: exists already", "--overwrite"]
+    refused([*IMPORT[:3], "--output", "linked"], folder, code=2, says=says)
+
+
+def test_what_is_of_tfm_already_is_not_imported(folder: Path) -> None:
+    (folder / "ours.safetensors").write_bytes(b"".join(model_pieces(model_file())))
+    says = ["ours.safetensors: is a model of tfm, with nothing to import. Name it with --checkpoint"]
+    refused(["import", "ours.safetensors", "--output", "m"], folder, code=4, says=says)
+
+
 def test_an_import_prints_what_was_compared_and_translates(folder: Path) -> None:
     ran = run([*IMPORT, "--lines", "text"], folder)
     assert ran.code == 0, ran.err

@@ -15,6 +15,7 @@ from transformer_cli.addons.interop.verify import in_all_languages, made_up
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
 from transformer_cli.models.file import ModelFile, map_model, write_lazily
+from transformer_cli.models.locate import is_own_model
 
 _DEFAULT_OPTIONS = ReadOptions()
 _MARKUP = re.compile(r"__\w+__")
@@ -48,6 +49,8 @@ def read(path: Path, format_name: str | None = None, options: ReadOptions = _DEF
     if not path.exists():
         raise CheckpointError(f"{path}: no such file or folder. Name the model")
     name = format_name or format_of(path)
+    if name is None and is_own_model(path):
+        raise CheckpointError(f"{path}: is a model of tfm, with nothing to import. Name it with --checkpoint")
     if name is None:
         raise CheckpointError(
             f"{path}: none of the formats that tfm reads ({', '.join(IMPORTERS.names())}) is recognised. Name one"
