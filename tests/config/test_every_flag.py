@@ -145,6 +145,8 @@ WITH: dict[str, list[str]] = {
     "align --device": ["checkpoint=a"],
     "export --from-name": ["format=argos"],
     "export --to-name": ["format=argos"],
+    "bench --from": ["checkpoint=a"],
+    "bench --to": ["checkpoint=a"],
     "reproduce --name": ["reproduction=demo_en_fr"],
 }
 ARGUMENTS = {
@@ -631,6 +633,8 @@ RUNS: dict[str, dict[str, Case]] = {
     },
     "bench": {
         "--checkpoint": Case("decode --checkpoint nowhere source=text", "nowhere", code=4, base=""),
+        "--from": Case("students --checkpoint m source=text --from xx", "--from xx: not a language", code=2, base=""),
+        "--to": Case("start --checkpoint m --to xx", "--to xx: not a language", code=2, base=""),
         "--json": heavy("--json rounds=1", r"^\s*\{"),
         "--device": Case("--device cuda", "cuda", code=5),
     },

@@ -20,7 +20,7 @@ from transformer_cli.addons.benchmarks.matmuls import count_projections, flops
 from transformer_cli.addons.benchmarks.reference import check_error, check_with_reference, gradient_errors
 from transformer_cli.addons.benchmarks.report import WIDTH
 from transformer_cli.addons.benchmarks.run_bench import BENCHES
-from transformer_cli.addons.benchmarks.startup import overrides_of
+from transformer_cli.addons.benchmarks.startup import overrides_of, translating_overrides
 from transformer_cli.addons.benchmarks.timing import Spread, best, in_turn, ratio
 from transformer_cli.addons.benchmarks.training import Ceiling, skeleton, summary
 from transformer_cli.addons.benchmarks.worker import Round
@@ -351,6 +351,12 @@ def test_start_times_the_run_of_the_config() -> None:
     plain = to_plain(wanted)
     assert to_plain(found) == {key: plain[key] for key in to_plain(TrainConfig(data=wanted.data))}
     assert overrides_of(load_config("bench", ["subject=start"])) == []
+
+
+def test_start_translates_in_the_direction_that_is_asked_for() -> None:
+    wanted = load_config("bench", ["subject=start", "checkpoint=m", "source_lang=en", "target_lang=fr"])
+    found = load_config("translate", translating_overrides(wanted))
+    assert (found.checkpoint, found.source_lang, found.target_lang) == ("m", "en", "fr")
 
 
 @pytest.mark.slow

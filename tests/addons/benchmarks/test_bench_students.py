@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.addons.interop.toy_languages import nllb
 from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
@@ -42,6 +43,26 @@ def test_the_scores_are_those_of_evaluate(folder: Path) -> None:
         assert found["chrf"] == pytest.approx(by_name["chrF2"], abs=0.01)
         assert found["tokens_per_s"] > 0
         assert found["one_p50_ms"] <= found["one_p99_ms"]
+
+
+def test_a_model_of_several_languages_is_measured_in_one_direction(tmp_path: Path) -> None:
+    """Each engine translates into the language that is asked for, and a bench of ids refuses such a model."""
+    nllb(tmp_path / "nllb")
+    assert run(["import", "hf", "nllb", "--output", "m", "compare=false"], tmp_path).code == 0
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in sentences(3, seed=1)))
+    words = ["--checkpoint", "m", "source=text", "--device", "cpu", "rounds=1", "decode.max_extra_length=3"]
+    says = ["--to: no language to translate into"]
+    refused(["bench", "students", *words], tmp_path, code=2, says=says, new=[".ctranslate2*"], working=True)
+    for command in (["students", *words], ["start", *words[:2]]):
+        ran = run(["bench", *command, "--to", "tlh"], tmp_path)
+        assert (ran.code, ran.out, ran.err.count(b"\n")) == (2, b"", 1)
+        assert b"--to tlh: not a language of the model" in ran.err
+    says = ["begin with a token of their language", "Use `tfm bench students`"]
+    refused(["bench", "decode", *words, "--from", "en", "--to", "fr"], tmp_path, code=2, says=says)
+    refused(["bench", "start", "--to", "fr"], tmp_path, code=2, says=["--to fr: is asked of a model"])
+    ran = run(["bench", "students", *words, "--from", "en", "--to", "fr", "--json"], tmp_path)
+    assert ran.code == 0, ran.err.decode()
+    assert "m, torch, greedy, 1 threads" in json.loads(ran.out)["figures"]
 
 
 @each(

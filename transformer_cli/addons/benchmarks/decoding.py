@@ -30,6 +30,8 @@ from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
 from transformer_cli.addons.benchmarks.workload import random_model
 from transformer_cli.config.compose import to_plain
 from transformer_cli.data.lines import read_lines
+from transformer_cli.data.tags import with_tags
+from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.training_text import LONGEST
 from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
 from transformer_cli.logs import LOGGER
@@ -49,6 +51,11 @@ def bench_decode(config: BenchConfig, device: torch.device) -> Measured:
     with TemporaryDirectory() as folder:
         path, config = choose_model(config, Path(folder))
         model = read_model(path)
+        if model.tokenizers.source.languages:
+            raise ConfigError(
+                f"{path}: its translations begin with a token of their language, which the programs here do not have."
+                " Use `tfm bench students`"
+            )
         text = _read_text(config, model)
         workers = _start_workers(config, path, device)
         try:
@@ -95,7 +102,9 @@ def _read_text(config: BenchConfig, model: ModelFile) -> BenchmarkText:
         raise DataError(
             f"{config.reference}: has {len(references):,} lines, {config.source} {len(lines):,}. Give its translation"
         )
-    rows = tokenizer.encode(lines[: config.n_lines])
+    tags = " ".join(asked_tags(model, None, config.source_lang, config.target_lang))
+    lines = [with_tags(line, tags, tokenizer.tags) for line in lines[: config.n_lines]]
+    rows = tokenizer.encode(lines)
     longest = config.decode.max_source_length or LONGEST
     kept = [n for n, row in enumerate(rows) if 0 < len(row) <= longest]
     if not kept:

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformer_cli.config.checks import AUTO, REQUIRED, model_names, one_model_name
 from transformer_cli.config.fields import key
+from transformer_cli.config.shared import FROM, TO
 from transformer_cli.config.train import Sharding, TrainConfig
 from transformer_cli.errors import ConfigError
 
@@ -47,6 +48,8 @@ class BenchConfig(TrainConfig):
     )
     source: str | None = key(None, "File to translate. decode and students only.", path=True)
     reference: str | None = key(None, "Its reference translation, for BLEU. decode and students only.", path=True)
+    source_lang: str | None = key(None, f"{FROM} start, decode and students only.", flag="--from")
+    target_lang: str | None = key(None, f"{TO} start, decode and students only.", flag="--to")
     n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode and students only.", low=1)
     picture: str | None = key(
         None, "File .png, .svg or .pdf for quality against speed, by matplotlib. students only.", path=True
@@ -60,6 +63,9 @@ class BenchConfig(TrainConfig):
             raise ConfigError(f"picture={self.picture}: is of `tfm bench students`. Leave it out")
         if self.source is not None and self.checkpoint is None and not compares:
             raise ConfigError(f"source={self.source}: needs a model that can read it. Add checkpoint=PATH")
+        for flag, language in (("--from", self.source_lang), ("--to", self.target_lang)):
+            if language is not None and self.checkpoint is None and not compares:
+                raise ConfigError(f"{flag} {language}: is asked of a model. Add --checkpoint")
         if self.reference is not None and self.source is None:
             raise ConfigError(f"reference={self.reference}: of which text? Add source=FILE")
         if self.train.max_tokens_per_microbatch == AUTO:

@@ -55,6 +55,13 @@ def bench_start(config: "BenchConfig", device: "torch.device") -> "Measured":
 
 def bench_first_line(config: "BenchConfig") -> "Measured":
     """Time `tfm translate` from its start to the translation of one line."""
+    from transformer_cli.decoding.directions import asked_tags
+    from transformer_cli.models.file import read_model
+    from transformer_cli.models.locate import locate_model
+
+    model = read_model(locate_model(config.checkpoint, config.runs))
+    asked_tags(model, None, config.source_lang, config.target_lang)  # what cannot be asked for is refused at once
+    del model
     whole: list[float] = []
     parts: list[dict[str, float]] = []
     for number in range(config.rounds + 1):
@@ -85,11 +92,11 @@ def _measured(
 
 
 def translating_overrides(config: "BenchConfig") -> list[str]:
-    """Overrides with which `tfm translate` has the checkpoint, device and search of `config`."""
+    """Overrides with which `tfm translate` has the checkpoint, direction, device and search of `config`."""
     from transformer_cli.config.compose import load_config, to_plain
 
     plain, usual = to_plain(config), to_plain(load_config("translate"))
-    kept = {name: plain[name] for name in ("checkpoint", "device", "decode")}
+    kept = {name: plain[name] for name in ("checkpoint", "source_lang", "target_lang", "device", "decode")}
     return [f"{key}={_quoted(value)}" for key, value in differing(kept, usual)]
 
 
@@ -224,6 +231,8 @@ def main() -> None:
 
 def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
     import transformer_cli.text_io  # noqa: F401
+    from transformer_cli.decoding.directions import asked_tags
+    from transformer_cli.decoding.results import TranslateOptions
     from transformer_cli.decoding.torch_engine import torch_translator
     from transformer_cli.models.device import choose_device
     from transformer_cli.models.file import read_model
@@ -233,7 +242,11 @@ def translate_parts(config: "TranslateConfig", marks: Marks) -> None:
     device = choose_device(config.device)
     model = read_model(locate_model(config.checkpoint, config.runs))
     marks.mark("reading the model")
-    translator = torch_translator(model.build(device), model.tokenizers, config.decode, device=device, seed=config.seed)
+    options = TranslateOptions(tags=asked_tags(model, None, config.source_lang, config.target_lang))
+    built = model.build(device)
+    translator = torch_translator(
+        built, model.tokenizers, config.decode, device=device, seed=config.seed, options=options
+    )
     marks.mark("building it")
     translator.translate([LINE])
     marks.mark("the first line")

@@ -16,6 +16,7 @@ from transformer_cli.addons.benchmarks.timing import Spread
 from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.shared import TORCH, engine_names
 from transformer_cli.data.lines import read_lines
+from transformer_cli.decoding.directions import asked_tags, known_languages
 from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.decoding.translator import Translator
@@ -87,9 +88,10 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
         check_picture(Path(config.picture))
     greedy = replace(config.decode, search="greedy", beam_size=1, n_best=1)
     for checkpoint in config.checkpoints:  # what cannot be measured is refused before anything is
-        opened_first = open_models(checkpoint, runs=config.runs, decode=greedy)
+        model = open_models(checkpoint, runs=config.runs, decode=greedy).models[0]
+        tags_of(model, config)
         if references is not None:
-            tokenization_of(opened_first.models[0].target_lang, config)
+            tokenization_of(_target_of(model, config), config)
     found = Measured("students", _COLUMNS)
     contenders: list[Contender] = []
     for threads in thread_counts(device):
@@ -115,6 +117,11 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
         )
         found.notes.append(f"Picture: {config.picture}")
     return found
+
+
+def _target_of(model: ModelFile | Exported, config: BenchConfig) -> str:
+    """The language of the translations; of a model of several that no flag names, all of them."""
+    return known_languages(model, config.source_lang, config.target_lang)[1] or model.target_lang
 
 
 def thread_counts(device: torch.device) -> list[int]:
@@ -173,14 +180,15 @@ def _open(
     for _ in range(2):  # a first time converts the model
         start = time.perf_counter()
         opened = open_models(checkpoint, runs=config.runs, engine=engine, decode=decode, options=TranslateOptions())
-        translator = opened.translator(decode, device, parallel=threads > 1)
+        options = TranslateOptions(tags=tags_of(opened.models[0], config))
+        translator = opened.translator(decode, device, parallel=threads > 1, options=options)
         translator.translate(["."])
         seconds = time.perf_counter() - start
     model = opened.models[0]
     size = weights_size(translator, opened.paths[0], model)
     return Contender(
         checkpoint or str(opened.paths[0].parent),
-        model.target_lang,
+        _target_of(model, config),
         name,
         search,
         threads,
@@ -188,6 +196,11 @@ def _open(
         size / 1e6,
         seconds,
     )
+
+
+def tags_of(model: ModelFile | Exported, config: BenchConfig) -> tuple[str, ...]:
+    """The tags of the direction that is asked for. Raises ConfigError for one that the model does not have."""
+    return asked_tags(model, None, config.source_lang, config.target_lang)
 
 
 def weights_size(translator: Translator, path: Path, model: ModelFile | Exported) -> int:
