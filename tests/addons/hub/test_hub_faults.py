@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load, save
 
-from tests.addons.hub.hub_server import LARGE, NAME, TOKEN, Handler, HubServer, Repository, git_sha1
+from tests.addons.hub.hub_server import LARGE, NAME, TOKEN, Handler, HubServer, Repository, files_of, git_sha1
+from tests.addons.interop.toy_huggingface import opus
 from tests.support.contract import refused
 from transformer_cli.errors import ConfigError, EnvironmentFault
 from transformer_cli.models.locate import locate_model
@@ -221,6 +223,83 @@ def test_a_fault_is_one_line_and_keeps_nothing(
     assert [path.name for path in kept.iterdir() if path.suffix != ".lock"] == []
     assert not list(work.parent.rglob("exploded"))
     assert all(path.read_text() == "precious" for path in work.parent.glob("precious"))
+
+
+@pytest.fixture(scope="session")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a model in ten shards."""
+    folder = tmp_path_factory.mktemp("shards") / "opus"
+    opus(folder, shards=True)
+    return files_of(folder)
+
+
+FOURTH = "model-00004-of-00010.safetensors"
+# What is sent in place of the fourth shard, None: nothing, and what the line says.
+SHARDS: dict[str, tuple[Callable[[bytes], bytes | None], str]] = {
+    "shorter than its header says": (lambda content: content[:-100], "damaged, or not of safetensors"),
+    "cut in its header": (lambda content: content[:50], "damaged, or not of safetensors"),
+    "a header of 4 EB": (lambda content: (1 << 62).to_bytes(8, "little") + b"{}", "damaged, or not of safetensors"),
+    "a pointer of git": (lambda _: b"version https://git-lfs.github.com/spec/v1\n", "damaged, or not of safetensors"),
+    "missing": (lambda _: None, "no such file, and the model needs it"),
+    "of another revision": (
+        lambda content: save({name: tensor[:3].contiguous() for name, tensor in load(content).items()}),
+        "but config.json asks for",
+    ),
+    "not numbers": (
+        lambda content: save({name: tensor * torch.nan for name, tensor in load(content).items()}),
+        "are not numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_a_damaged_shard_is_one_line_and_goes_on_with_the_whole_ones(
+    name: str, hub: HubServer, work: Path, parts: dict[str, bytes]
+) -> None:
+    """The hub has it that way: its hash is that of the list. What was received is not fetched again."""
+    change, says = SHARDS[name]
+    hub.repositories.clear()
+    damaged = {**parts, FOURTH: change(parts[FOURTH])}
+    hub.publish(NAME, {file: content for file, content in damaged.items() if content is not None})
+    refused([*TRANSLATE, f"hf:{NAME}"], work, code=4, says=[says], working=True)
+    assert [path.name for path in (work.parent / "cache/tfm/hub").iterdir() if path.suffix != ".lock"] == []
+    hub.publish(NAME, parts)
+    hub.requests.clear()
+    assert locate_model(f"hf:{NAME}", "runs").is_file()
+    sent = {request.path for request in hub.requests if request.path.startswith("/lfs/")}
+    assert sent == {f"/lfs/{hashlib.sha256(parts[FOURTH]).hexdigest()}"}
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("../../../work/text", "names no files of the folder"),
+        ("/etc/passwd", "names no files of the folder"),
+        ("sub/model.safetensors", "names no files of the folder"),
+        (5, "names no files of the folder"),
+        ("config.json", "names 'config.json', no file .safetensors"),
+        ("pytorch_model.bin", "names 'pytorch_model.bin', no file .safetensors"),
+        ("model-00011-of-00010.safetensors", "no such file, and the model needs it"),
+        (None, "is missing, but config.json asks for"),
+    ],
+)
+def test_an_index_of_other_files_is_refused(
+    file: object, says: str, hub: HubServer, work: Path, parts: dict[str, bytes]
+) -> None:
+    """None: the index leaves a shard out."""
+    index = json.loads(parts["model.safetensors.index.json"])
+    of_shards = index["weight_map"]
+    index["weight_map"] = (
+        {tensor: shard for tensor, shard in of_shards.items() if shard != FOURTH}
+        if file is None
+        else of_shards | {"a": file}
+    )
+    hub.repositories.clear()
+    changes = {"model.safetensors.index.json": json.dumps(index).encode(), "pytorch_model.bin": pickled()}
+    hub.publish(NAME, parts | changes)
+    refused([*TRANSLATE, f"hf:{NAME}"], work, code=4, says=[says], working=True)
+    assert [path.name for path in (work.parent / "cache/tfm/hub").iterdir() if path.suffix != ".lock"] == []
+    assert not list(work.parent.rglob("exploded"))
 
 
 @pytest.mark.parametrize(

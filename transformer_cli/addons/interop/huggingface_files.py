@@ -96,6 +96,9 @@ def open_weights(directory: Path) -> Tensors:
         names = set(parts.values()) if isinstance(parts, dict) else set()
         if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
             refuse_file(directory / found, "its weight_map names no files of the folder. Fetch it again")
+        ending = Path(found.removesuffix(".index.json")).suffix
+        if odd := next((name for name in sorted(names) if not name.endswith(ending)), None):
+            refuse_file(directory / found, f"its weight_map names {quoted(odd)}, no file {ending}. Fetch it again")
         for name in sorted(names):
             tensors.add(plain_file(directory / name))
         tensors.files.append(directory / found)
