@@ -1,6 +1,8 @@
 """Models of the hub that are kept: their commits, copies, tokens and processes, and `tfm models`."""
 
+import errno
 import json
+import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +14,10 @@ from tests.addons.hub.hub_server import NAME, TOKEN, HubServer
 from tests.addons.interop.test_export import model_file
 from tests.support.contract import refused, run, tree
 from tests.support.forked import Forked
-from transformer_cli.addons.hub import fetching, opening
+from transformer_cli.addons.hub import fetching, opening, run_models
+from transformer_cli.addons.hub import kept as kept_models
 from transformer_cli.addons.hub.kept import find, hub_folder
+from transformer_cli.addons.hub.keys import ModelsConfig
 from transformer_cli.addons.hub.names import read_name
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.files import temporary_path
@@ -231,6 +235,60 @@ def test_a_model_is_removed_and_what_others_put_beside_it_stays(hub: HubServer, 
     assert json.loads(run(["models", "--json"], work).out) == []
     says = [f"{ADDRESS}: nothing is kept", "Choose one that `tfm models` lists"]
     refused(["models", "remove", ADDRESS], work, code=2, says=says)
+
+
+def test_a_model_that_is_removed_while_it_translates_goes_on(hub: HubServer, work: Path) -> None:
+    path = locate_model(ADDRESS, "runs")
+    command = ["translate", "--checkpoint", ADDRESS, "--engine", "torch"]
+    text = (work / "text").read_bytes()
+    expected = run(["translate", "--checkpoint", str(path), "--engine", "torch"], work, stdin=text).out
+    with Forked(command, work) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        first, _, rest = text.partition(b"\n")
+        process.stdin.write(first + b"\n")
+        process.stdin.flush()
+        begun = process.stdout.readline()
+        assert run(["models", "remove", ADDRESS], work).code == 0
+        assert not path.exists()
+        out, err = process.communicate(rest)
+        assert process.wait() == 0, err
+    assert begun + out == expected
+    assert json.loads(run(["models", "--json"], work).out) == []
+
+
+@pytest.mark.parametrize("fails", ["model.safetensors", "toy--opus-mt-en-de.json"])
+def test_a_removal_that_fails_removes_nothing(
+    fails: str, hub: HubServer, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on Windows, where a file that another process has open can be neither renamed nor removed."""
+    locate_model(ADDRESS, "runs")
+    before = tree(hub_folder())
+
+    def refuse(path: Path, *rest: Any, **more: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as patch:
+        if fails == "model.safetensors":
+            patch.setattr(kept_models, "rename", refuse)
+        else:
+            patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(EnvironmentFault, match=f"{fails}: cannot remove the model: Permission denied"):
+            run_models.run(ModelsConfig(action="remove", name=ADDRESS))
+    assert {name: kind for name, kind in tree(hub_folder()).items() if name in before} == before
+    assert not list(hub_folder().glob(".tfm-*"))
+
+
+def test_a_removal_waits_for_the_process_that_fetches_the_model(hub: HubServer, work: Path) -> None:
+    locate_model(ADDRESS, "runs")
+    with ExitStack() as stack:
+        with opening.locked_name(read_name(NAME)):
+            process = stack.enter_context(Forked(["models", "remove", ADDRESS], work))
+            assert process.stderr is not None
+            assert b"held by another process; waiting for it" in process.stderr.readline()
+            assert find(read_name(NAME)) is not None
+        assert process.communicate()[0] == f"{ADDRESS}: removed\n".encode()
+    assert find(read_name(NAME)) is None
 
 
 def test_a_commit_with_two_names_stays_while_one_is_left(hub: HubServer, work: Path) -> None:

@@ -6,8 +6,8 @@ A name keeps the commit that it had when it was first used. The time of the reco
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from transformer_cli.addons.hub.names import HubName, read_name
 from transformer_cli.config.shared import ENGINES
 from transformer_cli.environment import user_cache
 from transformer_cli.errors import ConfigError
-from transformer_cli.files import write_whole
+from transformer_cli.files import temporary_path, write_whole
 from transformer_cli.models.header import MODEL_FILE
+from transformer_cli.system import rename
 
 _RECORD_VERSION = 1
 
@@ -102,21 +103,60 @@ def _is_inside(name: str) -> bool:
 
 
 def remove_record(kept: Kept) -> list[Path]:
-    """Remove what is kept under a name. The result is what was put there by others, and stays."""
-    kept.record.unlink(missing_ok=True)
-    return remove_unnamed(kept)
+    """Remove what is kept under a name; nothing where that fails. The result is what others put there, and stays."""
+    if _is_shared(kept, but=kept.record):
+        kept.record.unlink(missing_ok=True)
+        return []
+    with _moved_aside(kept):
+        kept.record.unlink(missing_ok=True)
+    return _remove_conversions(kept)
 
 
 def remove_unnamed(kept: Kept) -> list[Path]:
     """Remove the files of a model, unless they are kept under a name. The result is as that of `remove_record`."""
-    folder = hub_folder() / kept.folder
-    if any(other.folder == kept.folder for other in all_kept()):
+    if _is_shared(kept):
         return []
-    for name in kept.files:
-        (folder / name).unlink(missing_ok=True)
-    for engine in ENGINES.names():  # what model files were converted into for it
+    with _moved_aside(kept):
+        pass
+    return _remove_conversions(kept)
+
+
+def _is_shared(kept: Kept, *, but: Path | None = None) -> bool:
+    """Whether the folder of a model is kept under a name, or under another than that of the record `but`."""
+    return any(other.folder == kept.folder and other.record != but for other in all_kept())
+
+
+@contextmanager
+def _moved_aside(kept: Kept) -> Iterator[None]:
+    """Remove the files of a model after the block; an error in it, or a file that cannot go, brings all back.
+
+    Processes that have the model open go on with it, where the system has no objection.
+    """
+    folder = hub_folder() / kept.folder
+    aside = temporary_path(folder)
+    moved: list[str] = []
+    try:
+        for name in kept.files:
+            if (folder / name).is_file():
+                (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                rename(folder / name, aside / name)
+                moved.append(name)
+        yield
+    except BaseException:
+        for name in moved:
+            with suppress(OSError):
+                rename(aside / name, folder / name)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove_conversions(kept: Kept) -> list[Path]:
+    """Remove what the model was converted into, and empty folders; the result is what is left."""
+    folder = hub_folder() / kept.folder
+    for engine in ENGINES.names():
         for conversions in folder.glob(f".{engine}"):
-            shutil.rmtree(conversions)
+            shutil.rmtree(conversions, ignore_errors=True)
     below = sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True)
     for one in [*below, folder]:
         with suppress(OSError):
