@@ -10,14 +10,19 @@ from torch import Tensor
 from tests.addons.classification import toy_classifier
 from tests.addons.tagging import toy_tagger
 from tests.support.contract import run
+from tests.toy import run as toy_run
+from tests.toy.models import random_file
 from tests.toy.run import model_file
 from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.config.tasks import TASKS
+from transformer_cli.config.train import InitConfig, LoraConfig
+from transformer_cli.errors import ConfigError
 from transformer_cli.models.embeddings import TokenEmbedding
-from transformer_cli.models.file import ModelFile, write_model
+from transformer_cli.models.file import ModelFile, read_model, write_model
 from transformer_cli.models.registry import MODELS
 from transformer_cli.models.transformer import Stack, TokenModel, Transformer
 from transformer_cli.tasks.translation import Translation
+from transformer_cli.training.freezing import check_patterns
 
 LINES = b"a b c\nd e\n"
 
@@ -146,3 +151,22 @@ def test_a_model_of_tokens_that_is_no_transformer_scores_translations(
     scored = [run(["score", "--checkpoint", f"{name}.safetensors", *files], folder) for name in ("ours", "wrapped")]
     assert [ran.code for ran in scored] == [0, 0], scored[1].err
     assert scored[0].out == scored[1].out
+
+
+def test_a_part_that_a_plugin_s_model_calls_otherwise_is_not_proposed() -> None:
+    config = toy_run.config()
+    config = replace(config, init=InitConfig(from_="x"), lora=LoraConfig(rank=3, also=["embeddings"]))
+    with pytest.raises(ConfigError, match=r"`embeddings` is the name of no part .*\. Choose among inner, or"):
+        check_patterns(["inner.source_embedding.weight"], config)
+
+
+def test_adapters_of_a_plugin_s_model_resume_to_the_last_bit(tmp_path: Path) -> None:
+    model = replace(toy_run.MODEL, name="my_transformer")
+    write_model(tmp_path / "source", random_file(model, toy_run.tokenizers(), seed=5))
+    settings = replace(
+        toy_run.config(model=model, max_steps=3, save_every=1, eval_every=3),
+        init=InitConfig(from_=str(tmp_path / "source")),
+        lora=LoraConfig(rank=3, dropout=0.2, also=["*source_embedding"]),
+    )
+    toy_run.assert_resumes(tmp_path, settings, stopped_before=3, meanwhile=(tmp_path / "source").unlink)
+    assert read_model(tmp_path / "whole" / "model.safetensors").config.name == "my_transformer"

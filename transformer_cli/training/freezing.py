@@ -91,5 +91,6 @@ def _parts(names: Sequence[str]) -> list[str]:
     return list(found)
 
 
-def _top(names: Iterable[str]) -> str:
-    return ", ".join(["embeddings", *sorted({name.split(".")[0] for name in names})])
+def _top(names: Sequence[str]) -> str:
+    embeddings = ["embeddings"] if any(_is_named(name, ["embeddings"]) for name in names) else []
+    return ", ".join([*embeddings, *sorted({name.split(".")[0] for name in names})])

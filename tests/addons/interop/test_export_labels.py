@@ -237,3 +237,26 @@ def test_the_card_has_no_code_of_another_kind() -> None:
         assert HuggingFaceExporter().usage({"config": config, "files": []}, is_packed=True).startswith(says)
         assert "source.tokenizer" in usage
         compile(usage.partition("```python\n")[2].removesuffix("```"), "card", "exec")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["classifier", "tagger"])
+def test_merged_adapters_and_averages_are_exported_as_they_label(kind: str, tmp_path: Path) -> None:
+    """An export whose program labels otherwise is not written."""
+    pytest.importorskip("transformers")
+    toy: Any = toy_classifier if kind == "classifier" else toy_tagger
+    files = toy.write_tables(tmp_path) if kind == "classifier" else toy.write_files(tmp_path)
+    modern = ["model.norm_kind=rms", "model.activation=swiglu", "model.positions=rotary", "train.ema=null"]
+    steps = ["train.max_steps=4", "train.save_every=1", "train.eval_every=2", "train.keep_last=4"]
+    train = ["train", *toy.OVERRIDES[:1], *files, "data.cache=cache", *toy.OVERRIDES[1:], *modern, *steps]
+    adapters = ["init.from=runs/a/model.safetensors", "lora.rank=2", "lora.also=[embeddings]"]
+    for words in (["name=a"], ["name=b", *adapters], ["name=c", *adapters, "train.average_last=2"]):
+        ran = run([*train, *words], tmp_path)
+        assert ran.code == 0, ran.err
+    two = [word for n in (3, 4) for word in ("--checkpoint", f"runs/b/checkpoints/step-0000000{n}")]
+    assert run(["average", *two, "--output", "mean"], tmp_path).code == 0
+    for model in ("runs/b", "runs/c", "mean"):
+        for name in ("onnx", "huggingface"):
+            ran = run(["export", name, "--checkpoint", model, "--output", f"{name}-{Path(model).name}"], tmp_path)
+            assert ran.code == 0, ran.err
+            assert re.search(r"labels: (\d+) of \1 identical", ran.out.decode())

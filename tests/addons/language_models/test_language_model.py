@@ -5,6 +5,7 @@ Shapes: B batch, T target, D width, V vocabulary, N beam, R = B × N.
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.addons.language_models.toy_text import SIZES, content, language_model, prepared, run, without_bytes
+from tests.addons.language_models.toy_text import SIZES, config, content, language_model, prepared, run, without_bytes
+from tests.conftest import slow
 from tests.support.contract import refused
 from tests.support.contract import run as tfm
 from tests.support.each import each
 from tests.support.forked import Ran
-from tests.toy.run import dying_at, metrics
+from tests.toy.run import assert_resumes, dying_at, metrics
 from tests.toy.run import model_file as translator_file
 from tests.toy.run import packed as packed_file
 from tests.toy.translator import sentences
 from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
 from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Tying
+from transformer_cli.config.train import InitConfig, LoraConfig
 from transformer_cli.models.file import read_model
 from transformer_cli.models.layouts import PackedLayout
 
@@ -327,3 +330,15 @@ def test_an_empty_text_and_a_line_beyond_learned_positions_are_refused(folder: P
         refused(
             [command, "--checkpoint", "m", "--source", "long"], tmp_path, code=3, says=["line 2", "max_positions=16"]
         )
+
+
+@pytest.mark.parametrize("lora", [slow({}), {"dropout": 0.2, "also": ["embeddings"]}], ids=["plain", "also"])
+def test_adapters_resume_to_the_last_bit(lora: dict[str, Any], tmp_path: Path) -> None:
+    source = tmp_path / "source.safetensors"
+    source.write_bytes(content())
+    settings = replace(
+        config(save_every=1, max_steps=3, eval_every=3),
+        init=InitConfig(from_=str(source)),
+        lora=LoraConfig(**{"rank": 3, **lora}),
+    )
+    assert_resumes(tmp_path, settings, stopped_before=3, corpus=prepared(), meanwhile=source.unlink)
