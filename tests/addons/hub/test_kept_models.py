@@ -261,7 +261,7 @@ def test_a_model_that_is_removed_while_it_translates_goes_on(hub: HubServer, wor
 def test_a_removal_that_fails_removes_nothing(
     fails: str, hub: HubServer, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on Windows, where a file that another process has open can be neither renamed nor removed."""
+    """Windows neither renames nor removes a file that another process has open."""
     locate_model(ADDRESS, "runs")
     before = tree(hub_folder())
 

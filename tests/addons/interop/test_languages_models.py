@@ -156,7 +156,7 @@ def test_files_that_do_not_fit_together_are_refused_in_one_line(fault: str, says
 def test_languages_that_are_no_special_tokens_are_none_of_the_text(
     listed: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of M2M100Tokenizer, which lists none by itself, and then writes `__fr__` before what it decodes."""
+    """M2M100Tokenizer lists none by itself, and then writes `__fr__` before what it decodes."""
     m2m100(tmp_path / "m2m")
     change_json(tmp_path / "m2m/tokenizer_config.json", **listed)
     caplog.set_level("INFO", logger="tfm")
