@@ -12,7 +12,8 @@ from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
 from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.students.distillation import languages_of_student, with_recipe
-from transformer_cli.addons.students.run_distill import exported_from, refuse_ranks, training_of
+from transformer_cli.addons.students.run_distill import WITH_RANKS, exported_from, training_of
+from transformer_cli.addons.synthesis.steps import refuse_ranks
 from transformer_cli.config.compose import load_config
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
@@ -132,7 +133,7 @@ def test_a_teacher_that_is_not_there_is_named(folder: Path) -> None:
 def test_several_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="is one process"):
-        refuse_ranks()
+        refuse_ranks("tfm distill", WITH_RANKS)
 
 
 def test_a_recipe_that_is_named_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

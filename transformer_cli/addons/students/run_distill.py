@@ -1,13 +1,9 @@
 """`tfm distill`: from a teacher and a text to an exported student, by the commands that make one, each resumable."""
 
-import dataclasses
 import json
-import os
-import shlex
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.registries import EXPORTERS
@@ -16,9 +12,9 @@ from transformer_cli.addons.students.distillation import languages_of_student
 from transformer_cli.addons.students.keys import RUN, DistillConfig
 from transformer_cli.addons.students.run_shortlist import run as run_shortlist
 from transformer_cli.addons.synthesis.run_augment import augmented, count_line
+from transformer_cli.addons.synthesis.steps import given, refuse_ranks, step, train_config_of
 from transformer_cli.addons.synthesis.work import files_of, report_of
 from transformer_cli.commands.train.run import train_and_report
-from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import Autoregression
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.readers.base import Pair
@@ -33,12 +29,12 @@ from transformer_cli.text_io import check_input
 from transformer_cli.training.run import Start
 
 TEXT = "text"  # the distilled corpus in the folder of a student
-_Result = TypeVar("_Result")
+WITH_RANKS = "make the text with `tfm augment distill` and train on it with `torchrun … tfm train recipe=student`"
 
 
 def run(config: DistillConfig) -> None:
     """Make the text, the student, its shortlist and its export; what is there already is kept. Raises TfmError."""
-    refuse_ranks()
+    refuse_ranks("tfm distill", WITH_RANKS)
     if config.input is None:
         raise ConfigError("--input: not given. Name a teacher and a text, as `tfm distill runs/big train.en`")
     if config.data.train:
@@ -55,21 +51,6 @@ def run(config: DistillConfig) -> None:
     write_shortlist(text, model)
     is_recurrent = config.model.decoder is Autoregression.ssru
     export_student("firefox" if is_recurrent else "ctranslate2", folder, model)
-
-
-def step(command: str, settings: Mapping[str, Any], run_command: Callable[[Any], _Result]) -> _Result:
-    """Run a command of tfm after naming it, so that it can be repeated by itself."""
-    words = [f"{key}={str(value).lower() if value is True else value}" for key, value in settings.items()]
-    LOGGER.info("$ %s", shlex.join(["tfm", command, *words]))
-    return run_command(load_config(command, flags=settings))
-
-
-def refuse_ranks() -> None:
-    if os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ConfigError(
-            "tfm distill: is one process. Start it without torchrun, or make the text with `tfm augment distill` and"
-            " train on it with `torchrun … tfm train recipe=student`"
-        )
 
 
 def make_text(config: DistillConfig, folder: Path, languages: Pair) -> None:
@@ -90,10 +71,9 @@ def make_text(config: DistillConfig, folder: Path, languages: Pair) -> None:
 
 def training_of(config: DistillConfig, folder: Path, languages: Pair, text: tuple[Path, Path]) -> TrainConfig:
     """The config of the student's training, in its folder and on its text."""
-    keys = {one.name: getattr(config, one.name) for one in dataclasses.fields(TrainConfig)}
     train = [str(file) for file in text]
     data = replace(config.data, train=train, source_lang=languages[0], target_lang=languages[1])
-    return TrainConfig(**keys | {"data": data, "runs": str(folder), "name": config.name or RUN})
+    return train_config_of(config, data=data, runs=str(folder), name=config.name or RUN)
 
 
 def train_student(config: TrainConfig) -> None:
@@ -118,7 +98,7 @@ def _of_teacher(config: DistillConfig, folder: Path, languages: Pair) -> dict[st
         "engine": config.engine,
         "device": config.device.name,
     }
-    return {key: value for key, value in settings.items() if value is not None}
+    return given(settings)
 
 
 def write_shortlist(text: tuple[Path, Path], path: Path) -> None:
