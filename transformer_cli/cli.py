@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli.arguments import flags_of, parser_of, refuse_contradictions
-from transformer_cli.command import COMMANDS
+from transformer_cli.command import COMMANDS, command_in
 from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable
 from transformer_cli.plugins import RAISED, load_plugins, loaded_plugins, plugin_fault, plugin_place
@@ -88,7 +88,7 @@ def _status_of(work: Callable[[], int], arguments: list[str]) -> int:
     except BrokenPipeError:
         return 141
     except KeyboardInterrupt:
-        name = (arguments or [""])[0]
+        name, _ = command_in(arguments or [""])
         kept = COMMANDS[name].goes_on_from if name in COMMANDS else ""
         goes_on = f"; the same command goes on from the last {kept}" if kept else ""
         return _fail(f"interrupted{goes_on}", 130)
@@ -141,13 +141,13 @@ def _run(arguments: list[str]) -> int:
 
         _print(f"{completion.answer(arguments)}\n")
         return 0
-    name = arguments[0]
-    if name not in COMMANDS:  # a plugin may bring it
+    if arguments[0] not in COMMANDS:  # a plugin may bring it
         load_plugins(_plugins_named(arguments))
+    name, arguments = command_in(arguments)
     if name not in COMMANDS:
         near = did_you_mean(name, COMMANDS)
         raise ConfigError(f"no command called `{name}`{near or ' (choices: ' + ', '.join(COMMANDS) + ')'}")
-    return _run_command(name, arguments[1:])
+    return _run_command(name, arguments)
 
 
 def _plugins_named(arguments: Sequence[str]) -> list[str]:

@@ -68,6 +68,7 @@ class SweepRun:
 class Command:
     """A command of `tfm`. It imports what it runs within `run`: `--help` and completion read all commands.
 
+    Its name may have two words, the first of which is a command, too: `augment loop`, whose keys are not `augment`'s.
     If the schema has a method `refuse_given`, it gets the keys that the command line gives, and raises ConfigError for
     one that means nothing beside the others.
     """
@@ -162,6 +163,12 @@ COMMANDS: Registry[Command] = Registry("command", adopt=_checked)
 def register(command: Command) -> Command:
     """Add a command. Raises ConfigError if its name is taken, or it is none."""
     return COMMANDS.register(getattr(command, "name", "?"))(command)
+
+
+def command_in(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that `words` begin with, and the words behind it: `augment loop` is one name, of two words."""
+    two = " ".join(words[:2])
+    return (two, list(words[2:])) if two in COMMANDS else (words[0], list(words[1:]))
 
 
 def schema_of(name: str) -> type:

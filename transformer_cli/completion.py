@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from transformer_cli.arguments import common_options
-from transformer_cli.command import COMMANDS
+from transformer_cli.command import COMMANDS, command_in
 from transformer_cli.errors import ConfigError
 
 # bash splits words at "=" as well as at blanks, and replaces only the part after it.
@@ -45,15 +45,16 @@ def complete(words: Sequence[str]) -> list[str]:
     """The completions of the last of `words` (those after `tfm`)."""
     *before, word = words or [""]
     if not before:
-        return [name for name in (*COMMANDS, "completion") if name.startswith(word)]
-    command = before[0]
+        return [name for name in (*COMMANDS, "completion") if name.startswith(word) and " " not in name]
+    command, before = command_in(before)
     if command not in COMMANDS:
         return [shell for shell in _SCRIPTS if command == "completion" and shell.startswith(word)]
     if word.startswith("-"):
         common = [names[-1] for names in common_options(COMMANDS[command])]
         flags = [*COMMANDS[command].flags, *common, "--help"]
         return [flag for flag in flags if flag.startswith(word)]
-    return COMMANDS[command].complete(before[1:], word) or complete_override(command, word)
+    longer = [] if before else [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{command} {word}")]
+    return longer + (COMMANDS[command].complete(before, word) or complete_override(command, word))
 
 
 def complete_override(command: str, word: str) -> list[str]:

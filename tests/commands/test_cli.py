@@ -119,6 +119,10 @@ def test_multirun_refuses_to_print_a_config_and_wrong_choices(capsys: pytest.Cap
         (["train", "--k"], ["--keys"]),
         (["evaluate", "decode=g"], ["decode=greedy"]),
         (["completion", "z"], ["zsh"]),
+        (["augm"], ["augment"]),
+        (["augment", "lo"], ["loop"]),
+        (["augment", "loop", "--rev"], ["--reverse"]),
+        (["augment", "loop", "lo"], ["lora.rank=", "lora.alpha=", "lora.dropout=", "lora.also="]),
         (["nonsense", "x"], []),
     ],
 )

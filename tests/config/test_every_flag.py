@@ -91,6 +91,7 @@ VALUES: dict[str, str] = {
     "--report": "robustness",
     "--save": "saved",
     "--scores": "scores.json",
+    "--search": "greedy",
     "--segmenter": "s.model",
     "--samples": "30",
     "--sentence-scores": "scores.jsonl",
@@ -99,6 +100,7 @@ VALUES: dict[str, str] = {
     "--source-lang": "no",
     "--table": "markdown",
     "--tag": "<2de> <bt>",
+    "--target": "t.fr",
     "--target-lang": "de",
     "--terms": "t.tsv",
     "--test-set": "wmt15",
@@ -242,7 +244,9 @@ def heavy(*arguments: Any, **options: Any) -> Case:
 KEEP = "max_ratio=null drop_copies=false drop_loops=false drop_unfinished=false decode.max_extra_length=5 device=cpu"
 BACK = f"back-translate --checkpoint m --input two --output out {KEEP}"
 FEW = "samples=20 trials=20"
+LOOP = "data=files data.train=[two,two] data.source_lang=en data.target_lang=fr data.clean=[]"
 BASE = {
+    "augment loop": f"{LOOP} --target text.fr device=cpu",
     "translate": "--checkpoint m device=cpu decode.max_extra_length=3",
     "serve": "--check --checkpoint m engine=torch device=cpu decode.max_extra_length=3",
     "augment": f"distill --checkpoint m --input text --output out {KEEP}",
@@ -630,6 +634,19 @@ RUNS: dict[str, dict[str, Case]] = {
         "--engine": Case("--engine x", "engine=x: unknown", code=2, base="--teacher m --input text"),
         "--name": Case("--name latest", "latest", code=2, base="--teacher m --input text"),
         "--device": Case("--device cuda", "cuda", code=5, base="--teacher m --input text"),
+    },
+    "augment loop": {
+        "--source": Case("--source nothing", "nothing: no such file", code=3),
+        "--target": Case("--target nothing", "nothing: no such file", code=3, base=LOOP),
+        "--forward": Case("--forward back", "back: translates fr → en", code=2),
+        "--reverse": Case("--reverse m", "m: translates en → fr", code=2),
+        "--rounds": Case("--rounds 0", "rounds=0", code=2),
+        "--stop-early": Case("--stop-early", "too short to hold pairs out", code=2),
+        "--search": Case("--search x", "search=x: unknown", code=2),
+        "--beam": Case("--beam 65", "search_beam=65", code=2),
+        "--engine": Case("--engine x", "engine=x: unknown", code=2),
+        "--output": Case("--output text", "text", code=5),
+        "--device": Case("--device cuda", "cuda", code=5, base=f"{LOOP} --target text.fr"),
     },
     "bench": {
         "--checkpoint": Case("decode --checkpoint nowhere source=text", "nowhere", code=4, base=""),

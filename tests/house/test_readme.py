@@ -14,7 +14,7 @@ from tests.conftest import ROOT, slow
 from tests.support.docs_code import write_files_of
 from tests.support.each import each
 from transformer_cli.arguments import flags_of, parser_of
-from transformer_cli.command import COMMANDS
+from transformer_cli.command import COMMANDS, command_in
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.fields import key_infos
 from transformer_cli.config.keys import all_keys
@@ -87,7 +87,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("line", commands_of_pages())
 def test_every_printed_command_line_composes(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    _, command, *arguments = shlex.split(line)
+    command, arguments = command_in(shlex.split(line)[1:])
     if command == "completion":
         return
     if command not in COMMANDS:  # of a plugin that a page shows: tests/plugins/test_extending.py runs it

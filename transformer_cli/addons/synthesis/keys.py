@@ -111,6 +111,8 @@ class AugmentConfig:
         self.checkpoint, self.forward = model_names(self.checkpoint), model_names(self.forward)
         if self.method is not None:
             self.method = self.method.replace("_", "-")
+            if self.method == "loop":
+                raise ConfigError("loop: is a command with other keys. Write it first, as `tfm augment loop`")
             if self.method not in METHODS:
                 near = did_you_mean(self.method, METHODS) or f". Choose {', '.join(METHODS)}"
                 raise ConfigError(f"method={self.method}: unknown{near}")

@@ -4,7 +4,9 @@ import time
 from dataclasses import replace
 
 from transformer_cli.addons.synthesis.keys import AugmentConfig
-from transformer_cli.command import Command, SweepRun, register
+from transformer_cli.addons.synthesis.loop_keys import LoopConfig
+from transformer_cli.command import TRAINING_GROUPS, Command, SweepRun, register
+from transformer_cli.commands.languages import missing_languages
 
 
 def _run(config: AugmentConfig) -> None:
@@ -36,6 +38,27 @@ register(
         goes_on_from="block",
         groups={"decode": "beam"},
         group_flags={"--beam": "decode.beam_size", "--n-best": "decode.n_best"},
-        needs_word="Name back-translate, distill or merge",
+        needs_word="Name back-translate, distill, merge or loop",
+    )
+)
+
+
+def _loop(config: LoopConfig) -> None:
+    from transformer_cli.addons.synthesis.run_loop import run
+
+    run(config)
+
+
+register(
+    Command(
+        "augment loop",
+        help="train both directions in rounds, each model on what the other has back-translated",
+        example="tfm augment loop data=files data.train=[train.en,train.fr] --source news.en --target news.fr",
+        schema=LoopConfig,
+        run=_loop,
+        goes_on_from="step",
+        groups=TRAINING_GROUPS,
+        recipe_by_task=True,
+        missing=missing_languages,
     )
 )

@@ -202,20 +202,29 @@ def language_of_text(source: Path, known: str) -> str:
 
 def refuse_other_language(source: Path, of_model: Pair) -> None:
     """Raise DataError for text in the language that the model translates into, by the name of its file or its words."""
-    ours, theirs = (iso_639_1(language) for language in of_model)
-    if ours == theirs:
-        return
-    ending = iso_639_1(source.name.removesuffix(".gz").rpartition(".")[2])
-    lines = [line.decode("utf-8", errors="ignore") for line in islice(read_range(source), SAMPLE_LINES)]
-    found = reads_like(lines, of_model[0])
-    if theirs in (ending, found):
-        what = f"reads like {found}" if theirs == found else f"is {ending} by its name"
+    if what := other_language(source, *of_model):
         raise DataError(
             f"{shown(source)}: {what}, but the model translates {' → '.join(of_model)}. Choose another --checkpoint:"
             " back-translate needs a model from the language of the text"
         )
+
+
+def other_language(source: Path, ours: str, theirs: str) -> str:
+    """How a text shows that it is in the second language and not in the first; empty where it does not.
+
+    A text that reads like a third language is warned of.
+    """
+    other = iso_639_1(theirs)
+    if iso_639_1(ours) == other:
+        return ""
+    ending = iso_639_1(source.name.removesuffix(".gz").rpartition(".")[2])
+    lines = [line.decode("utf-8", errors="ignore") for line in islice(read_range(source), SAMPLE_LINES)]
+    found = reads_like(lines, ours)
+    if other in (ending, found):
+        return f"reads like {found}" if other == found else f"is {ending} by its name"
     if found is not None:
-        LOGGER.warning("%s: reads like %s, but the model translates from %s", shown(source), found, of_model[0])
+        LOGGER.warning("%s: reads like %s, and should be %s", shown(source), found, ours)
+    return ""
 
 
 def settings_of(config: AugmentConfig, opened: Opened, languages: Pair, shard: Shard, source: Path) -> dict[str, Any]:

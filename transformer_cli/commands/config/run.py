@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.arguments import parse_arguments
-from transformer_cli.command import COMMANDS, schema_of
+from transformer_cli.command import COMMANDS, command_in, schema_of
 from transformer_cli.commands.config.keys import ConfigAction, ConfigConfig
 from transformer_cli.config.checks import AUTO
 from transformer_cli.config.compose import from_plain, load_config, to_plain
@@ -162,7 +162,7 @@ def _command_line(text: str, config: ConfigConfig) -> CommandLine:
 
 def _parsed(words: Sequence[str], config: ConfigConfig) -> CommandLine:
     """The command line of words, the first of which may be the command."""
-    command, *arguments = words if words and words[0] in COMMANDS else [config.command, *words]
+    command, arguments = command_in(words) if words and words[0] in COMMANDS else (config.command, list(words))
     if command not in COMMANDS:
         near = did_you_mean(command, COMMANDS) or f" (choices: {', '.join(COMMANDS)})"
         raise ConfigError(f"--command {quoted(command)}: no such command{near}")
