@@ -30,6 +30,7 @@ STARTED_BY = {
     "bench_early_stopping.py": "scripts/test_bench_early_stopping.py",
     "bench_dual_cross_entropy.py": "scripts/test_bench_dual_cross_entropy.py",
     "bench_gpu bench_gpu.py": "scripts/test_bench_gpu.py",
+    "bench_loop.py": "scripts/test_bench_loop.py",
     "bench_memory.py": "scripts/test_bench_memory.py",
     "bench_new_language.py": "scripts/test_bench_new_language.py",
     "bench_near_ties.py": "inference/test_decode_precision.py",
