@@ -20,7 +20,7 @@ from tests.support.forked import PROGRAM, environment
 from tests.toy.run import model_file, packed, sentences
 from transformer_cli.addons.synthesis import run_loop
 from transformer_cli.addons.synthesis.keys import AugmentConfig
-from transformer_cli.addons.synthesis.loop_record import Record, Row
+from transformer_cli.addons.synthesis.loop_record import LoopRecord, LoopRow
 from transformer_cli.addons.synthesis.loop_text import RealText, data_of, directions_of
 from transformer_cli.addons.synthesis.run_augment import Augmented
 from transformer_cli.addons.synthesis.work import CorpusReport, files_of
@@ -364,9 +364,9 @@ def test_loop_stands_behind_augment(folder: Path) -> None:
 
 @each("bleu, gains", [((1, 2, 1, 3), True), ((1, 2, 1, 2), False), ((None, 2, 1, 2), True), ((1, 2, None, 1), False)])
 def test_a_round_gains_where_a_direction_is_better_than_before(bleu: tuple[float | None, ...], gains: bool) -> None:
-    record = Record(Path(), {})
+    record = LoopRecord(Path(), {})
     for number, score in enumerate(bleu):
-        record.rows.append(Row(number // 2, ("en-fr", "fr-en")[number % 2], "m", {"BLEU": score}, {}))
+        record.rows.append(LoopRow(number // 2, ("en-fr", "fr-en")[number % 2], "m", {"BLEU": score}, {}))
     assert record.gained(1) == gains
 
 

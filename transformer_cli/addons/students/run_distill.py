@@ -12,7 +12,7 @@ from transformer_cli.addons.students.distillation import languages_of_student
 from transformer_cli.addons.students.keys import RUN, DistillConfig
 from transformer_cli.addons.students.run_shortlist import run as run_shortlist
 from transformer_cli.addons.synthesis.run_augment import augmented, count_line
-from transformer_cli.addons.synthesis.steps import given, refuse_ranks, step, train_config_of
+from transformer_cli.addons.synthesis.steps import refuse_ranks, step, train_config_of, without_unset
 from transformer_cli.addons.synthesis.work import files_of, report_of
 from transformer_cli.commands.train.run import train_and_report
 from transformer_cli.config.model import Autoregression
@@ -98,7 +98,7 @@ def _of_teacher(config: DistillConfig, folder: Path, languages: Pair) -> dict[st
         "engine": config.engine,
         "device": config.device.name,
     }
-    return given(settings)
+    return without_unset(settings)
 
 
 def write_shortlist(text: tuple[Path, Path], path: Path) -> None:

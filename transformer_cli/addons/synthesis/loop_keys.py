@@ -11,7 +11,7 @@ from transformer_cli.config.tags import languages_of
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
-SEARCHES = ("beam", "greedy", "sample")  # files of the group decode
+TEXT_SEARCHES = ("beam", "greedy", "sample")  # files of the group decode
 
 
 @dataclass
@@ -51,7 +51,7 @@ class LoopConfig(TrainConfig):
         flag="--rounds",
     )
     stop_early: bool = key(False, "End after a round in which no direction has gained dev BLEU.", flag="--stop-early")
-    search: str = key("beam", "Search of the back-translations.", choices=SEARCHES, flag="--search")
+    search: str = key("beam", "Search of the back-translations.", choices=TEXT_SEARCHES, flag="--search")
     search_beam: int = key(4, "Beam of the back-translations, with search=beam.", low=1, high=64, flag="--beam")
     engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
     output: str = key("loop", "Folder of the text, the runs and the table.", path=True, flag="--output")
@@ -59,7 +59,7 @@ class LoopConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.forward, self.reverse = one_model_name(self.forward), one_model_name(self.reverse)
-        check_choice("search", self.search, SEARCHES)
+        check_choice("search", self.search, TEXT_SEARCHES)
         data = self.data
         if not data.trained.translates:
             raise ConfigError(f"data={data.name}: back-translation needs translations. Choose data=files")

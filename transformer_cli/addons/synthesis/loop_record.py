@@ -13,13 +13,13 @@ from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.files import remove_leftovers, write_whole
 from transformer_cli.tables import Column, ResultTable, aligned_lines, cell
 
-RECORD = "loop.json"
+LOOP_FILE = "loop.json"
 _FORMAT = 1
-METRICS = {"BLEU": "BLEU", "chrF2": "chrF"}  # as they are called in the record, and in the table
+TABLE_METRICS = {"BLEU": "BLEU", "chrF2": "chrF"}  # as they are called in the record, and in the table
 
 
 @dataclass(frozen=True)
-class Row:
+class LoopRow:
     """A model of a round, with the pairs that were made for it."""
 
     round: int
@@ -39,18 +39,18 @@ class Row:
 
 
 @dataclass
-class Record:
+class LoopRecord:
     """The settings of a loop, the hashes of the files that it goes on from, and its rows."""
 
     folder: Path
     settings: Mapping[str, Any]
     files: dict[str, str] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LoopRow] = field(default_factory=list)
 
     @classmethod
-    def open(cls, folder: Path, settings: Mapping[str, Any]) -> "Record":
+    def open(cls, folder: Path, settings: Mapping[str, Any]) -> "LoopRecord":
         """The record in a folder, or a new one. Raises ConfigError for one with other settings, or edited files."""
-        path = folder / RECORD
+        path = folder / LOOP_FILE
         remove_leftovers(path)
         if not path.exists() and any(one.name != "lock" for one in folder.iterdir()):
             raise ConfigError(f"--output {folder}: holds other files, and no loop. Choose another --output")
@@ -71,16 +71,16 @@ class Record:
     @classmethod
     def has_begun(cls, folder: Path) -> bool:
         """Whether a loop has written its text there. Raises DataError for another file of that name."""
-        return (folder / RECORD).exists() and bool(cls._read(folder).files)
+        return (folder / LOOP_FILE).exists() and bool(cls._read(folder).files)
 
     @classmethod
-    def _read(cls, folder: Path) -> "Record":
-        path = folder / RECORD
+    def _read(cls, folder: Path) -> "LoopRecord":
+        path = folder / LOOP_FILE
         try:
             content = json.loads(path.read_bytes())
             if content["format"] != _FORMAT:
                 raise ValueError(content["format"])
-            rows = [Row(**row) for row in content["rows"]]
+            rows = [LoopRow(**row) for row in content["rows"]]
             return cls(folder, dict(content["settings"]), dict(content["files"]), rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}: not what `tfm augment loop` writes. Choose another --output") from error
@@ -93,7 +93,7 @@ class Record:
                 what = "was changed since" if file.exists() else "has gone"
                 raise ConfigError(f"{file}: was made by this loop, and {what}. Restore it, or choose another --output")
 
-    def add(self, row: Row | None, files: Sequence[Path]) -> None:
+    def add(self, row: LoopRow | None, files: Sequence[Path]) -> None:
         """Keep a row, and the hashes of files that later steps are made from."""
         self.files |= {str(file): file_sha256(file) for file in files}
         self.rows += [row] if row is not None else []
@@ -106,13 +106,13 @@ class Record:
             "files": self.files,
             "settings": self.settings,
         }
-        write_whole(self.folder / RECORD, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        write_whole(self.folder / LOOP_FILE, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
 
-    def row(self, round_number: int, direction: object) -> Row | None:
+    def row(self, round_number: int, direction: object) -> LoopRow | None:
         """The model of a round and a direction, if it is there."""
         return next((one for one in self.rows if (one.round, one.direction) == (round_number, str(direction))), None)
 
-    def best(self, direction: object) -> Row | None:
+    def best(self, direction: object) -> LoopRow | None:
         """The model with the best dev BLEU; the first of equal ones."""
         rows = [one for one in self.rows if one.direction == str(direction)]
         return max(rows, key=lambda one: one.bleu, default=None)
@@ -129,11 +129,11 @@ class Record:
         """The table for a terminal; test scores belong to its end, when nothing is chosen any more."""
         splits = ("dev", "test") if with_test else ("dev",)
         columns = [Column("round"), Column("direction", is_text=True), Column("pairs"), Column("dropped")]
-        columns += [Column(f"{split} {metric}") for split in splits for metric in METRICS.values()]
+        columns += [Column(f"{split} {metric}") for split in splits for metric in TABLE_METRICS.values()]
         rows = []
         for row in self.rows:
             counts = [cell(n, "" if n is None else f"{n:,}") for n in (row.pairs, row.dropped)]
-            scores = [getattr(row, split).get(name) for split in splits for name in METRICS]
+            scores = [getattr(row, split).get(name) for split in splits for name in TABLE_METRICS]
             shown = [cell(score, "-" if score is None else f"{score:.2f}") for score in scores]
             minutes = cell(row.minutes, "given" if row.minutes is None else f"{row.minutes:.1f}")
             rows.append([cell(row.round), cell(row.direction), *counts, *shown, minutes])

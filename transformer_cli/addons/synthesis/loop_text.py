@@ -9,7 +9,7 @@ from transformer_cli.addons.synthesis.loop_keys import LoopConfig
 from transformer_cli.addons.synthesis.run_augment import BACK_TRANSLATION_TAG, other_language
 from transformer_cli.addons.synthesis.shards import read_range, refuse_other_formats
 from transformer_cli.config.data import DataConfig, OnBad, TokenizerConfig
-from transformer_cli.data.corpus import ParallelText, input_files
+from transformer_cli.data.corpus import SPLITS, ParallelText, input_files
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.lines import shown
 from transformer_cli.data.normalization import canonical
@@ -21,11 +21,9 @@ from transformer_cli.files import make_folder, remove_leftovers, writing_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.text_io import check_input
 
-SPLITS: tuple[Split, ...] = ("train", "dev", "test")
-
 
 @dataclass(frozen=True)
-class Direction:
+class LoopDirection:
     """A direction of the loop. `text` is the monolingual text in its target language, which becomes its new targets."""
 
     source: str
@@ -40,7 +38,7 @@ class Direction:
         return f"{self.source}-{self.target}"
 
 
-def directions_of(config: LoopConfig) -> tuple[Direction, Direction]:
+def directions_of(config: LoopConfig) -> tuple[LoopDirection, LoopDirection]:
     """The forward and the reverse direction. Raises ConfigError and DataError for their monolingual text."""
     languages = config.data.source_lang, config.data.target_lang
     if config.source is None and config.target is None:
@@ -51,8 +49,8 @@ def directions_of(config: LoopConfig) -> tuple[Direction, Direction]:
     source = None if config.source is None else _monolingual(config.source, "--source", *languages)
     target = None if config.target is None else _monolingual(config.target, "--target", *languages[::-1])
     return (
-        Direction(*languages, target, "--target", config.forward, "--forward", is_reverse=False),
-        Direction(*languages[::-1], source, "--source", config.reverse, "--reverse", is_reverse=True),
+        LoopDirection(*languages, target, "--target", config.forward, "--forward", is_reverse=False),
+        LoopDirection(*languages[::-1], source, "--source", config.reverse, "--reverse", is_reverse=True),
     )
 
 
@@ -86,16 +84,18 @@ class RealText:
     def file(self, split: Split, language: str) -> Path:
         return self.folder / f"{split}.{language}"
 
-    def files(self, split: Split, direction: Direction) -> list[str]:
+    def files(self, split: Split, direction: LoopDirection) -> list[str]:
         return [str(self.file(split, language)) for language in (direction.source, direction.target)]
 
     @property
     def all_files(self) -> list[Path]:
         return [self.file(split, language) for split in SPLITS for language in self.languages]
 
-    def read(self, split: Split, direction: Direction) -> ParallelText:
+    def read(self, split: Split, direction: LoopDirection) -> ParallelText:
         """A split from the source to the target of a direction."""
-        sources, targets = (Path(file).read_text("utf-8").split("\n")[:-1] for file in self.files(split, direction))
+        sources, targets = (
+            Path(file).read_text(encoding="utf-8").split("\n")[:-1] for file in self.files(split, direction)
+        )
         return ParallelText(sources, targets)
 
     def write(self, config: DataConfig) -> None:
@@ -123,7 +123,7 @@ class RealText:
                 for side, output in zip(pair, (sources, targets), strict=True):
                     output.write(f"{_on_one_line(side)}\n".encode())
 
-    def warn_of_overlap(self, directions: Sequence[Direction]) -> None:
+    def warn_of_overlap(self, directions: Sequence[LoopDirection]) -> None:
         """Warn of monolingual lines that are references of dev or test, on which a model would train."""
         for one in directions:
             for split in ("dev", "test") if one.text is not None else ():
@@ -151,7 +151,7 @@ def _on_one_line(text: str) -> str:
     return " ".join(text.split("\n")) if "\n" in text else text
 
 
-def data_of(config: DataConfig, text: RealText, direction: Direction, pairs: Sequence[Path]) -> DataConfig:
+def data_of(config: DataConfig, text: RealText, direction: LoopDirection, pairs: Sequence[Path]) -> DataConfig:
     """The corpus of a training: the real text and, behind a tag, the synthetic `pairs`, source and target."""
     if direction.is_reverse:
         config = replace(config, bleu_tokenize=None, tokenizer=_turned(config.tokenizer))

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from transformer_cli.addons.synthesis.loop_keys import LoopConfig
-from transformer_cli.addons.synthesis.loop_record import METRICS, Record, Row
-from transformer_cli.addons.synthesis.loop_text import Direction, RealText, data_of, directions_of, hashes_of_inputs
+from transformer_cli.addons.synthesis.loop_record import TABLE_METRICS, LoopRecord, LoopRow
+from transformer_cli.addons.synthesis.loop_text import LoopDirection, RealText, data_of, directions_of, hashes_of_inputs
 from transformer_cli.addons.synthesis.run_augment import Augmented, augmented, count_line
-from transformer_cli.addons.synthesis.steps import given, refuse_ranks, step, train_config_of, words_of
+from transformer_cli.addons.synthesis.steps import command_words, refuse_ranks, step, train_config_of, without_unset
 from transformer_cli.addons.synthesis.work import alone_in, files_of
 from transformer_cli.commands.train.run import Trained, train_and_report
 from transformer_cli.config.checks import check_choice
@@ -57,7 +57,7 @@ def run(config: LoopConfig) -> None:
     text = RealText(folder / "text", (directions[0].source, directions[0].target))
     Start.of(_training_of(config, text, directions[0], 0, []))  # refuses a misspelt name before any text is read
     with stop_signals(idle="what is finished is kept"), _folder_of(folder):
-        Loop(config, directions, text, Record.open(folder, settings)).run()
+        Loop(config, directions, text, LoopRecord.open(folder, settings)).run()
 
 
 @contextmanager
@@ -68,12 +68,12 @@ def _folder_of(folder: Path) -> Iterator[None]:
         with alone_in(folder):
             yield
     except Exception:
-        if not was_there and not Record.has_begun(folder):
+        if not was_there and not LoopRecord.has_begun(folder):
             shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _settings_of(config: LoopConfig, directions: Iterable[Direction]) -> dict[str, Any]:
+def _settings_of(config: LoopConfig, directions: Iterable[LoopDirection]) -> dict[str, Any]:
     """What decides on the models: all keys that a resumed training may not change, the text, the models of round 0."""
     training = train_config_of(config)
     values = flat(to_plain(training))
@@ -87,7 +87,7 @@ def _settings_of(config: LoopConfig, directions: Iterable[Direction]) -> dict[st
     return {**fixed, "search": search, "engine": config.engine, **files, **hashes_of_inputs(config.data)}
 
 
-def _model_of(direction: Direction, config: LoopConfig) -> Path | None:
+def _model_of(direction: LoopDirection, config: LoopConfig) -> Path | None:
     """The model of round 0 that is named. Raises CheckpointError."""
     if direction.model is None:
         return None
@@ -97,7 +97,7 @@ def _model_of(direction: Direction, config: LoopConfig) -> Path | None:
         raise CheckpointError(str(error).replace("--checkpoint", direction.model_flag)) from error
 
 
-def _check_model(direction: Direction, config: LoopConfig) -> None:
+def _check_model(direction: LoopDirection, config: LoopConfig) -> None:
     """Raise ConfigError for a model of another direction."""
     if (path := _model_of(direction, config)) is None:
         return
@@ -114,7 +114,9 @@ def _check_model(direction: Direction, config: LoopConfig) -> None:
 class Loop:
     """The rounds of a loop in its folder."""
 
-    def __init__(self, config: LoopConfig, directions: tuple[Direction, Direction], text: RealText, record: Record):
+    def __init__(
+        self, config: LoopConfig, directions: tuple[LoopDirection, LoopDirection], text: RealText, record: LoopRecord
+    ):
         self.config, self.directions, self.text, self.record = config, directions, text, record
         self.folder = record.folder
 
@@ -142,10 +144,10 @@ class Loop:
             )
         return 1 if without else self.config.rounds
 
-    def _trained_in(self, number: int) -> list[Direction]:
+    def _trained_in(self, number: int) -> list[LoopDirection]:
         return [one for one in self.directions if number == 0 or one.text is not None]
 
-    def _make(self, number: int, direction: Direction) -> bool:
+    def _make(self, number: int, direction: LoopDirection) -> bool:
         """Make the model of a round and a direction; False where it is there."""
         if self.record.row(number, direction) is not None:
             return False
@@ -158,7 +160,7 @@ class Loop:
             model = trained.run_dir / MODEL_FILE
         dev = self._scored(model, "dev", direction)
         test = self._scored(model, "test", direction) if trained is None else _of_report(trained)
-        row = Row(
+        row = LoopRow(
             number,
             str(direction),
             str(model if trained is None else trained.run_dir),
@@ -171,7 +173,7 @@ class Loop:
         self.record.add(row, [model])
         return True
 
-    def _back_translate(self, number: int, direction: Direction) -> Augmented:
+    def _back_translate(self, number: int, direction: LoopDirection) -> Augmented:
         """Pairs for a direction, whose sources the model of the other direction makes of its monolingual text."""
         reverse = next(one for one in self.directions if one is not direction)
         before = self.record.row(number - 1, reverse)
@@ -193,11 +195,11 @@ class Loop:
         }
         make_folder(self.folder / f"round-{number}")
         overrides = [] if config.search == "beam" else [f"decode={config.search}"]
-        made = step("augment", given(settings), augmented, overrides=overrides)
+        made = step("augment", without_unset(settings), augmented, overrides=overrides)
         LOGGER.info("%s", count_line(made))
         return made
 
-    def _train(self, number: int, direction: Direction, made: Augmented | None) -> Trained:
+    def _train(self, number: int, direction: LoopDirection, made: Augmented | None) -> Trained:
         """Train a model, or go on, by a config that is kept as a file."""
         pairs = [] if made is None else list(files_of(made.name, made.report.languages))
         training = _training_of(self.config, self.text, direction, number, pairs)
@@ -209,7 +211,7 @@ class Loop:
         assert trained is not None, "a rank of another process"
         return trained
 
-    def _scored(self, model: Path, split: Split, direction: Direction) -> dict[str, float | None]:
+    def _scored(self, model: Path, split: Split, direction: LoopDirection) -> dict[str, float | None]:
         """The scores of a model on dev or test, as `tfm evaluate` prints them."""
         config = self.config
         decode = replace(config.decode, length_penalty=None) if config.train.length_penalties else config.decode
@@ -217,7 +219,7 @@ class Loop:
         settings = {"checkpoint": str(model), "source": source, "reference": reference, "device": config.device.name}
         usual = asdict(DecodeConfig())
         set_ = {f"decode.{key}": value for key, value in asdict(decode).items() if value != usual[key]}
-        LOGGER.info("$ %s", shlex.join(["tfm", "evaluate", *words_of("evaluate", settings | set_)]))
+        LOGGER.info("$ %s", shlex.join(["tfm", "evaluate", *command_words("evaluate", settings | set_)]))
         found = report_test_set(
             model,
             self.text.read(split, direction),
@@ -238,7 +240,7 @@ class Loop:
 
 
 def _training_of(
-    config: LoopConfig, text: RealText, direction: Direction, number: int, pairs: list[Path]
+    config: LoopConfig, text: RealText, direction: LoopDirection, number: int, pairs: list[Path]
 ) -> TrainConfig:
     """The config of the training of a round: the real text, and the synthetic `pairs`."""
     runs = str(Path(config.output) / f"round-{number}")
@@ -251,6 +253,6 @@ def _of_report(trained: Trained) -> dict[str, float | None]:
 
 
 def _of_metrics(scores: Mapping[str, float | None]) -> dict[str, float | None]:
-    """Those of the table, None for what is not a number."""
-    found = {name: scores.get(name) for name in METRICS}
+    """The scores that the table has, None for what is not a number."""
+    found = {name: scores.get(name) for name in TABLE_METRICS}
     return {name: value if value is not None and math.isfinite(value) else None for name, value in found.items()}

@@ -26,11 +26,11 @@ def step(
 ) -> _Result:
     """Run a command of tfm after naming it, so that it can be repeated by itself."""
     folder = [] if config_dir is None else ["--config-dir", str(config_dir)]
-    LOGGER.info("$ %s", shlex.join(["tfm", *command.split(), *words_of(command, settings), *folder, *overrides]))
+    LOGGER.info("$ %s", shlex.join(["tfm", *command.split(), *command_words(command, settings), *folder, *overrides]))
     return run_command(load_config(command, overrides, flags=settings, user_dir=config_dir))
 
 
-def words_of(command: str, settings: Mapping[str, Any]) -> list[str]:
+def command_words(command: str, settings: Mapping[str, Any]) -> list[str]:
     """The settings on a command line: as options where there are some, whose values need no quotes of Hydra's."""
     options = {flag.key: option for option, flag in COMMANDS[command].flags.items()}
     alone = [word.key for word in COMMANDS[command].words]
@@ -48,7 +48,7 @@ def words_of(command: str, settings: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def given(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_unset(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that have a value."""
     return {key: value for key, value in settings.items() if value is not None}
 
