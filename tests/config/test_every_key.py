@@ -99,6 +99,7 @@ _PAIRS = {**_LABELS, "data.builtin": None, "data.columns": [0, 1, 2]}
 _NO_FRENCH = {"data.languages": ["no", "fr"], "data.source_lang": "fr", "data.target_lang": "no"}
 BESIDE: dict[str, dict[str, Any]] = {
     "data.alignments": {"train.guided_alignment": 0.5},
+    "train.full_context_alignment": {"train.guided_alignment": 0.5},
     "data.languages": _NO_FRENCH,
     "data.source_lang": _NO_FRENCH,
     "data.target_lang": _NO_FRENCH,

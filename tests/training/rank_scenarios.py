@@ -368,6 +368,11 @@ def shards(folder: Path) -> dict[str, Any]:
     outcome["guided"] = together(folder / "guided", 1, guided)
     sharded = replace(guided, train=replace(guided.train, sharding=Sharding.full, activation_checkpointing=True))
     outcome["sharded and guided"] = together(folder / "sharded and guided", 2, sharded)
+    deep = replace(MODEL, n_decoder_layers=3)
+    guided = config(max_tokens_per_microbatch=8, model=deep, guided_alignment=1.0, full_context_alignment=True)
+    outcome["full context"] = together(folder / "full context", 1, guided)
+    sharded = replace(guided, train=replace(guided.train, sharding=Sharding.full))
+    outcome["sharded, full context"] = together(folder / "sharded, full context", 2, sharded)
     sharded = config(max_tokens_per_microbatch=8, sharding=Sharding.full)
     for name, before, n_before, after, n_after in (
         ("sharded to whole", sharded, 2, settings, 1),
@@ -418,6 +423,10 @@ def regularized(folder: Path) -> dict[str, Any]:
         ("rdrop", config(max_tokens_per_microbatch=8, model=deep, rdrop=5.0, **words)),
         ("simcut", config(max_tokens_per_microbatch=8, simcut=3.0, token_cutoff=0.2)),
         ("guided", config(max_tokens_per_microbatch=8, model=deep, guided_alignment=1.0)),
+        (
+            "full context",
+            config(max_tokens_per_microbatch=8, model=deep, guided_alignment=1.0, full_context_alignment=True),
+        ),
     ):
         for n_ranks in (1, 2):
             ended = together(folder / f"{name}{n_ranks}", n_ranks, settings, overlapping=n_ranks == 2)

@@ -16,8 +16,9 @@ from torch import Tensor
 from tests.data.test_prepare import config as data
 from tests.toy import run as toy_run
 from tests.toy.run import CPU, assert_resumes, metrics, prepared, run, tokenizers
+from transformer_cli.commands.average.run import averaged
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.model import Autoregression
+from transformer_cli.config.model import Autoregression, Norm, Positions
 from transformer_cli.config.train import Compile, InitConfig, Precision, TrainConfig, TrainSettings
 from transformer_cli.data.alignments import WORD_ALIGNMENT, aligner_of
 from transformer_cli.data.batching import Batch, Run, micro_batches
@@ -27,9 +28,11 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.alignment import align_words, word_numbers
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.inference.force_decode import force_decode
+from transformer_cli.models.attention import SelfAttention
 from transformer_cli.models.facts import as_text, model_facts
 from transformer_cli.models.file import ModelFile, read_model, unpack_model
 from transformer_cli.models.kernel_choice import PackedKernel
+from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.divergence_dump import read_divergence_dump, write_divergence_dump
 from transformer_cli.training.forward import inputs
@@ -43,6 +46,8 @@ from transformer_cli.training.validation import encode_pairs
 __all__ = ["data"]  # a fixture
 
 NO_DROPOUT = replace(toy_run.MODEL, dropout=0.0)
+RECURRENT = replace(NO_DROPOUT, decoder=Autoregression.ssru)
+FULL: dict[str, Any] = {"full_context_alignment": True, "model": replace(NO_DROPOUT, n_decoder_layers=3)}
 
 
 def corpus() -> Prepared:
@@ -85,8 +90,21 @@ def test_the_loss_of_two_pairs_is_as_computed_by_hand() -> None:
 @pytest.mark.parametrize("kernel", PackedKernel)
 @pytest.mark.parametrize("decoder", Autoregression)
 def test_packed_pairs_have_the_loss_of_padded_ones(kernel: PackedKernel, decoder: Autoregression) -> None:
-    trainer = Trainer(config(model=replace(NO_DROPOUT, decoder=decoder, n_decoder_layers=3)), tokenizers(), CPU)
-    model = trainer.model
+    assert_packed_as_padded(kernel, config(model=replace(NO_DROPOUT, decoder=decoder, n_decoder_layers=3)))
+
+
+@pytest.mark.parametrize("kernel", PackedKernel)
+@pytest.mark.parametrize("changes", [{}, {"norm": Norm.post, "positions": Positions.rotary, "attention_window": 3}])
+def test_with_full_context_packed_pairs_have_the_loss_of_padded_ones(
+    kernel: PackedKernel, changes: dict[str, Any]
+) -> None:
+    model = replace(NO_DROPOUT, n_decoder_layers=3, **changes)
+    assert_packed_as_padded(kernel, config(model=model, full_context_alignment=True))
+
+
+def assert_packed_as_padded(kernel: PackedKernel, settings: TrainConfig) -> None:
+    trainer = Trainer(settings, tokenizers(), CPU)
+    model, decoder = trainer.model, settings.model.decoder
     assert isinstance(model, Transformer)
     assert model.alignment_head == ((1, 0) if decoder is Autoregression.self_attention else (2, 0))
     total, expected = 0.0, 0.0
@@ -105,6 +123,56 @@ def test_packed_pairs_have_the_loss_of_padded_ones(kernel: PackedKernel, decoder
         links = list(zip(train.alignment.sources[own].tolist(), train.alignment.targets[own].tolist(), strict=True))
         expected += by_hand(weights_BTS, [links])
     assert total == pytest.approx(expected, rel=1e-5)
+
+
+def full_context_model(seed: int = 0) -> Transformer:
+    torch.manual_seed(seed)
+    settings = config(model=replace(NO_DROPOUT, n_decoder_layers=3), full_context_alignment=True)
+    model = Trainer(settings, tokenizers(), CPU).model
+    assert isinstance(model, Transformer)
+    return model.eval()
+
+
+def test_with_full_context_the_alignment_of_a_word_depends_on_those_behind_it_and_its_prediction_does_not() -> None:
+    model, source_BS = full_context_model(), torch.tensor([[5, 6, 7, 8]])
+    one_BT, other_BT = (torch.tensor([[tokenizers().target.bos_id, 5, 6, last]]) for last in (7, 8))
+    one_BTS, other_BTS = model.alignment(source_BS, one_BT), model.alignment(source_BS, other_BT)
+    assert not torch.allclose(one_BTS[:, 0], other_BTS[:, 0])
+    torch.testing.assert_close(model(source_BS, one_BT)[:, :3], model(source_BS, other_BT)[:, :3])
+    model.full_context_alignment = False
+    torch.testing.assert_close(*(model.alignment(source_BS, x_BT)[:, :3] for x_BT in (one_BT, other_BT)))
+
+
+def test_with_full_context_the_alignment_of_a_word_is_the_attention_of_the_position_that_reads_it() -> None:
+    """All layers written out: those below with self-attention that is not causal."""
+    model = full_context_model()
+    ids, target = torch.tensor([[5, 6, 7, 8]]), torch.tensor([[tokenizers().target.bos_id, 5, 6]])
+    source_layout, target_layout = model.source_layout(ids), PaddedLayout(3)
+    memory = model.encode(ids, source_layout)
+    x, rotation = model.decoder.embed_positions(model.target_embedding(target), target_layout)
+    lower, taught = model.decoder.layers[0], model.decoder.layers[1]
+    for layer in (lower, taught):
+        norm = layer.around_self_attention.norm
+        assert isinstance(layer.self_attention, SelfAttention)
+        x = x + layer.self_attention(norm(x), target_layout, rotation=rotation)
+        if layer is lower:
+            x = x + layer.cross_attention(layer.around_cross_attention.norm(x), target_layout, memory, source_layout)
+            x = x + layer.feed_forward(layer.around_feed_forward.norm(x))
+    x = taught.around_cross_attention.norm(x)
+    expected_TS = taught.cross_attention.weights(x, target_layout, memory, source_layout)[0, 0]
+    found_TS = model.alignment(ids, target)[0]
+    torch.testing.assert_close(found_TS, expected_TS[[1, 2, 2]])  # EOS, which is not read, has that of the last
+
+
+def test_with_full_context_an_alignment_does_not_depend_on_padding() -> None:
+    model, (source, target) = full_context_model(), (tokenizers().source, tokenizers().target)
+    rows = [([5, 6, 7, 8], [5, 6]), ([6, 7], [5, 8, 9, 6, 7])]
+    source_BS = torch.tensor([[*a, *[source.pad_id] * (5 - len(a))] for a, _ in rows])
+    target_BT = torch.tensor([[target.bos_id, *b, *[target.pad_id] * (5 - len(b))] for _, b in rows])
+    both_BTS = model.alignment(source_BS, target_BT)
+    for (a, b), found_TS in zip(rows, both_BTS, strict=True):
+        alone_BTS = model.alignment(torch.tensor([a]), torch.tensor([[target.bos_id, *b]]))
+        torch.testing.assert_close(found_TS[: len(b) + 1, : len(a)], alone_BTS[0])
 
 
 def sides(corpus: EncodedCorpus) -> list[tuple[Any, Any]]:
@@ -139,10 +207,16 @@ def test_an_update_reports_the_term_apart_and_an_nll_without_it() -> None:
     assert guided.nll.item() == plain.nll.item()
     assert guided.loss.item() == pytest.approx(plain.loss.item() + 2 * guided.alignment.item(), rel=1e-6)
     assert guided.n_linked == sum(batch.n_linked for batch in batches())
+    with_context = Trainer(config(2.0, full_context_alignment=True), tokenizers(), CPU)
+    full = with_context.train_step(batches(), step=1, lr=0.0)
+    assert full.nll.item() == plain.nll.item()
+    assert full.alignment is not None
+    assert full.alignment.item() != guided.alignment.item()
 
 
-def test_a_learning_head_follows_the_alignment() -> None:
-    trainer = Trainer(config(1.0), tokenizers(), CPU)
+@pytest.mark.parametrize("full_context", [False, True])
+def test_a_learning_head_follows_the_alignment(*, full_context: bool) -> None:
+    trainer = Trainer(config(1.0, full_context_alignment=full_context), tokenizers(), CPU)
     losses = [trainer.train_step(batches(max_tokens=1000), step=step, lr=0.01).alignment for step in range(1, 31)]
     assert losses[0] is not None
     assert losses[-1] is not None
@@ -151,11 +225,13 @@ def test_a_learning_head_follows_the_alignment() -> None:
 
 @pytest.mark.parametrize("settings", [{"rdrop": 5.0}, {"simcut": 3.0, "token_cutoff": 0.0}])
 def test_of_two_equal_passes_the_loss_is_that_of_one(settings: dict[str, Any]) -> None:
-    torch.testing.assert_close(gradient(0.5, **settings), gradient(0.5), rtol=1e-4, atol=1e-6)
+    for more in ({}, FULL):
+        torch.testing.assert_close(gradient(0.5, **settings, **more), gradient(0.5, **more), rtol=1e-4, atol=1e-6)
 
 
-def test_recomputed_activations_give_the_same_gradient() -> None:
-    torch.testing.assert_close(gradient(0.5, activation_checkpointing=True), gradient(0.5))
+@pytest.mark.parametrize("more", [{}, FULL])
+def test_recomputed_activations_give_the_same_gradient(more: dict[str, Any]) -> None:
+    torch.testing.assert_close(gradient(0.5, activation_checkpointing=True, **more), gradient(0.5, **more))
 
 
 def test_projections_made_at_once_give_the_same_loss() -> None:
@@ -193,8 +269,11 @@ def test_halves_of_a_batch_have_its_links() -> None:
 # ---- Runs
 
 
-def test_a_resumed_run_is_that_of_one_that_was_never_stopped(tmp_path: Path) -> None:
-    settings = config(model=toy_run.MODEL, log_every=3, max_steps=6, eval_every=6)
+@pytest.mark.parametrize("full_context", [False, True])
+def test_a_resumed_run_is_that_of_one_that_was_never_stopped(tmp_path: Path, *, full_context: bool) -> None:
+    often = {"log_every": 3, "max_steps": 6, "eval_every": 6}
+    model = replace(toy_run.MODEL, n_decoder_layers=2, layer_drop=0.2) if full_context else toy_run.MODEL
+    settings = config(model=model, full_context_alignment=full_context, **often)
     assert_resumes(tmp_path, settings, stopped_before=5, corpus=corpus())
     logged = [entry for entry in metrics(tmp_path / "whole") if entry["kind"] == "train"]
     assert all(entry["alignment_loss"] > 0 for entry in logged)
@@ -217,6 +296,24 @@ def test_the_model_file_names_the_taught_head_and_its_alignment_is_that_of_the_h
     assert torch.equal(
         plain.build(CPU).alignment(ids, ids), plain.build(CPU).attention_weights(ids, ids)["cross"][0].mean(1)
     )
+
+
+def test_a_model_of_full_context_says_so_and_keeps_it(tmp_path: Path) -> None:
+    path = run(tmp_path / "full", config(max_steps=2, full_context_alignment=True), corpus=corpus()).model_path
+    file = read_model(path)
+    assert file.full_context_alignment
+    assert file.causal_alignment_head is None
+    assert file.build(CPU).full_context_alignment
+    assert "was taught to head 1 of decoder layer 1 with full context" in as_text(model_facts(path))
+    tuned = replace(config(0.0, max_steps=2), init=InitConfig(from_=str(path)))
+    assert read_model(run(tmp_path / "tuned", tuned).model_path).full_context_alignment
+    again = replace(config(max_steps=2), init=InitConfig(from_=str(path)))
+    causal = read_model(run(tmp_path / "again", again, corpus=corpus()).model_path)
+    assert not causal.full_context_alignment
+    assert causal.causal_alignment_head == causal.alignment_head == (0, 0)
+    assert averaged({path: lambda: file, tmp_path: lambda: file}).full_context_alignment
+    mixed = averaged({path: lambda: file, tmp_path: lambda: causal})
+    assert (mixed.alignment_head, mixed.full_context_alignment) == (None, False)
 
 
 @pytest.mark.parametrize("head", [[1, 0], [0, 2], [0], "0", [0, True], [-1, 0]])
@@ -250,6 +347,8 @@ def test_a_kept_update_is_replayed_with_its_links(tmp_path: Path) -> None:
         ({}, {"task": "language_model"}, "data.task=language_model has no cross-attention. Leave it out"),
         ({}, {"subword_dropout": 0.1}, "cuts words into other pieces than train.guided_alignment=0.5 has links of"),
         ({"weight": 0.0}, {"alignments": "links"}, "has no effect without train.guided_alignment"),
+        ({"weight": 0.0, **FULL}, {}, "full_context_alignment=true: has no effect without train.guided_alignment"),
+        ({**FULL, "model": RECURRENT}, {}, "model.decoder=ssru cannot attend to the rest of the target"),
         ({}, {"alignments": "links", "detokenize": True}, "data.detokenize=true changes the numbers of the words"),
         ({}, {"alignments": "links", "line_tags": ["<x>"]}, "data.line_tags=.<x>. changes the numbers of the words"),
     ],
@@ -257,9 +356,9 @@ def test_a_kept_update_is_replayed_with_its_links(tmp_path: Path) -> None:
 def test_what_guided_alignment_does_not_go_with_is_refused(
     settings: dict[str, Any], data: dict[str, Any], words: str
 ) -> None:
-    model = replace(NO_DROPOUT, name="decoder") if "task" in data else NO_DROPOUT
+    model = {"model": replace(NO_DROPOUT, name="decoder")} if "task" in data else {}
     with pytest.raises(ConfigError, match=words) as error:
-        config(model=model, data=replace(toy_run.DATA, **data), **settings)
+        config(data=replace(toy_run.DATA, **data), **{**model, **settings})
     assert "\n" not in str(error.value)
 
 
@@ -292,9 +391,12 @@ def test_other_links_are_other_data_to_a_run_that_goes_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("decoder", Autoregression)
+@pytest.mark.parametrize(
+    ("decoder", "full_context"),
+    [(Autoregression.self_attention, False), (Autoregression.self_attention, True), (Autoregression.ssru, False)],
+)
 def test_a_guided_model_aligns_a_reversed_text_and_another_one_does_not(
-    decoder: Autoregression, tmp_path: Path
+    decoder: Autoregression, tmp_path: Path, *, full_context: bool
 ) -> None:
     """The links that it is taught are those that the aligner finds, and it is scored against the true ones."""
     lines, dev = toy_run.sentences(400, seed=3), toy_run.sentences(100, seed=4)
@@ -309,7 +411,8 @@ def test_a_guided_model_aligns_a_reversed_text_and_another_one_does_not(
     scores = []
     for weight in (0.0, 1.0):
         often = {"log_every": 400, "eval_every": 400, "save_every": 400}
-        result = run(tmp_path / str(weight), config(weight, **settings, **often), corpus=of_text)
+        taught = config(weight, full_context_alignment=full_context and weight > 0, **settings, **often)
+        result = run(tmp_path / str(weight), taught, corpus=of_text)
         scores.append(f1_of(read_model(result.model_path), dev))
     assert scores[1] >= 0.95
     assert scores[0] < scores[1] - 0.1

@@ -88,6 +88,7 @@ def test_A18_any_number_of_ranks_learns_from_the_same_batches(outcome_of: Outcom
         slow("regularized", "rdrop, ", 2),
         slow("regularized", "simcut, ", 2),
         slow("regularized", "guided, ", 2),
+        slow("regularized", "full context, ", 2),
     ],
 )
 def test_A18_the_losses_are_those_of_one_rank_with_noise_of_any_kind(

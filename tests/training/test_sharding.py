@@ -74,6 +74,7 @@ def test_the_gradient_of_all_shards_together_is_clipped(outcome: dict[str, Any])
 def test_shards_are_taught_what_one_rank_is(outcome: dict[str, Any]) -> None:
     assert outcome["sharded and guided"]["losses"] == pytest.approx(outcome["guided"]["losses"], rel=1e-5)
     assert outcome["guided"]["losses"] != pytest.approx(outcome["1 ranks"]["losses"], rel=1e-5)
+    assert outcome["sharded, full context"]["losses"] == pytest.approx(outcome["full context"]["losses"], rel=1e-5)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import DEVICE, PLUGINS, RUNS, SEED, Affects, check_ranges, key
-from transformer_cli.config.model import ModelConfig, Positions, Tying
+from transformer_cli.config.model import Autoregression, ModelConfig, Positions, Tying
 from transformer_cli.config.tasks import ACCURACY, BLEU, NLL, Task, all_tasks
 from transformer_cli.errors import ConfigError
 
@@ -213,6 +213,12 @@ class TrainSettings:
         " pairs (0.1 to 1); 0: off.",
         low=0,
         high=1000,
+        affects="weights",
+    )
+    full_context_alignment: bool = key(
+        False,
+        "Guided alignment in a second pass of the decoder, where each target token attends to the whole target (Garg"
+        " et al. 2019): more exact, for a slower training.",
         affects="weights",
     )
     source_word_dropout: float = key(
@@ -622,6 +628,16 @@ class TrainConfig:
             raise ConfigError(
                 f"data.alignments={data.alignments}: has no effect without train.guided_alignment. Set"
                 " train.guided_alignment=0.1, or leave it out"
+            )
+        if self.train.full_context_alignment and not weight:
+            raise ConfigError(
+                "train.full_context_alignment=true: has no effect without train.guided_alignment. Set"
+                " train.guided_alignment=0.1, or leave it out"
+            )
+        if self.train.full_context_alignment and self.model.decoder is not Autoregression.self_attention:
+            raise ConfigError(
+                f"train.full_context_alignment=true: model.decoder={self.model.decoder.name} cannot attend to the rest"
+                " of the target. Set model.decoder=self_attention, or leave it out"
             )
         if weight and not data.trained.translates:
             raise ConfigError(

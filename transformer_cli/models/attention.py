@@ -207,6 +207,10 @@ class CrossAttention(Attention):
         out_RD: Tensor = self.to_out(y_BNHE.reshape(len(x_RD), -1))
         return out_RD
 
+    def queries_and_keys(self, x_TD: Tensor, memory_SD: Tensor) -> tuple[Tensor, Tensor]:
+        """The tensors that attention weights are computed of, [T, H, E] and [S, H, E]."""
+        return self.split_heads(self.to_q(x_TD)), self.project_memory(memory_SD)[0]
+
     def project_memory(self, memory_SD: Tensor) -> KeysAndValues:
         return self.split_keys_and_values(self.to_kv(memory_SD))
 

@@ -73,6 +73,7 @@ def model_facts(path: Path) -> dict[str, Any]:
         if metadata.get("alignment_head") is not None:
             layer, head = metadata["alignment_head"]
             facts["alignment_head"] = [int(layer), int(head)]
+            facts["full_context_alignment"] = metadata.get("full_context_alignment") is True
     except MALFORMED as error:
         raise unreadable(path, error) from error
     for name in CARDS.names():
@@ -135,7 +136,8 @@ def model_lines(facts: Mapping[str, Any]) -> list[Row]:
         rows.append(("length penalty", f"{own:g}, its own: chosen on the dev set"))
     if (taught := facts.get("alignment_head")) is not None:
         layer, head = (int(number) + 1 for number in taught)
-        rows.append(("word alignment", f"was taught to head {head} of decoder layer {layer}"))
+        context = " with full context" if facts.get("full_context_alignment") else ""
+        rows.append(("word alignment", f"was taught to head {head} of decoder layer {layer}{context}"))
     updates = counted(facts["step"]) + (
         f", the mean of {'; '.join(facts['averaged'])}" if facts.get("averaged") else ""
     )

@@ -112,6 +112,7 @@ class ModelFile:
     multi_sentence_share: float | None = None  # of the training text's source lines; None: not measured
     translates_letterless: bool = False  # whether the training text translates lines without a letter
     alignment_head: tuple[int, int] | None = None  # see `Transformer.alignment_head`
+    full_context_alignment: bool = False  # see `Transformer.full_context_alignment`
     provenance: dict[str, Any] = field(default_factory=dict)  # for people: see `models.facts`; may be empty
 
     @property
@@ -126,6 +127,11 @@ class ModelFile:
     def task(self) -> Task:
         """The task that the model is trained for. Raises ConfigError for a kind that no task has."""
         return task_of_model(self.kind, self.data)
+
+    @property
+    def causal_alignment_head(self) -> tuple[int, int] | None:
+        """The taught head, if its weights in a search are the alignment: those of full context need another pass."""
+        return None if self.full_context_alignment else self.alignment_head
 
     @property
     def label_smoothing(self) -> float | None:
@@ -154,6 +160,7 @@ class ModelFile:
         assert isinstance(model, kind)
         if isinstance(model, Transformer):
             model.alignment_head = self.alignment_head
+            model.full_context_alignment = self.full_context_alignment
         return model.eval()
 
 
@@ -268,6 +275,8 @@ def _metadata_of(model: ModelFile) -> str:
         metadata["translates_letterless"] = True
     if model.alignment_head is not None:
         metadata["alignment_head"] = list(model.alignment_head)
+    if model.full_context_alignment:
+        metadata["full_context_alignment"] = True
     if model.length_penalty is not None:
         metadata["length_penalty"] = model.length_penalty
     if model.provenance:
@@ -409,7 +418,8 @@ def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Pat
             length_penalty=_number_within(10, "length_penalty", metadata.get("length_penalty")),
             multi_sentence_share=read_share(metadata.get("multi_sentence_share")),
             translates_letterless=metadata.get("translates_letterless") is True,
-            alignment_head=_read_head(metadata.get("alignment_head"), config),
+            alignment_head=(head := _read_head(metadata.get("alignment_head"), config)),
+            full_context_alignment=head is not None and metadata.get("full_context_alignment") is True,
             provenance=dict(metadata.get("provenance", {})),
         )
         _check_shapes(model, path)

@@ -169,16 +169,27 @@ class DecoderLayer(nn.Module):
         source: AttentionLayout,
         rotation: Rotation | None,
         projected: KeysAndValues | None = None,
+        causal: bool = True,
     ) -> Tensor:
         # Padding is at the end of a target, so no real token can attend to it: the causal mask is enough.
         x_TD = self.around_self_attention(
-            x_TD, lambda x: self.self_attention(x, target, causal=True, rotation=rotation)
+            x_TD, lambda x: self.self_attention(x, target, causal=causal, rotation=rotation)
         )
         x_TD = self.around_cross_attention(
             x_TD, lambda x: self.cross_attention(x, target, memory_SD, source, projected)
         )
         x_TD = self.around_feed_forward(x_TD, self.feed_forward)
         return x_TD
+
+    def cross_scores(
+        self, x_TD: Tensor, target: AttentionLayout, memory_SD: Tensor, rotation: Rotation | None
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys of cross-attention, where self-attention is not causal."""
+        x_TD = self.around_self_attention(
+            x_TD, lambda x: self.self_attention(x, target, causal=False, rotation=rotation)
+        )
+        around = self.around_cross_attention
+        return self.cross_attention.queries_and_keys(around.norm(x_TD) if around.pre_norm else x_TD, memory_SD)
 
     def step(self, x_RD: Tensor, layer: int, cache: EncoderDecoderCache, rotation: Rotation | None) -> Tensor:
         """`forward` for the newest token of each row; keys and values of the others and of the source are cached."""

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from transformer_cli.config.model import Autoregression, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_memory_at_once
+from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.cache_protocol import EncoderDecoderCache
 from transformer_cli.models.embeddings import (
     LearnedPositions,
@@ -139,6 +140,18 @@ class Decoder(Stack):
         y_TD: Tensor = self.norm(x_TD)
         return y_TD
 
+    def full_context(
+        self, x_TD: Tensor, target: AttentionLayout, memory_SD: Tensor, source: AttentionLayout, *, layer: int
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys of the cross-attention of `layer`, where each position attends to the whole target.
+
+        Garg et al. 2019, section 4.3: a pass for the alignment alone. Layers above are not computed.
+        """
+        x_TD, rotation = self.call(self.embed_positions, x_TD, target)
+        for below in self.layers[:layer]:
+            x_TD = self.run_layer(below, x_TD, target, memory_SD, source, rotation, None, False)
+        return self.layers[layer].cross_scores(x_TD, target, memory_SD, rotation)
+
     def project_memory(self, memory_BSD: Tensor) -> list[KeysAndValues]:
         """Keys and values of the source, for the cross-attention of each layer."""
         return [layer.cross_attention.project_memory(memory_BSD) for layer in self.layers]
@@ -229,6 +242,7 @@ class Transformer(TokenModel):
     kind = "transformer"
     # Layer and head of cross-attention, from 0, that training taught the word alignment; None: it taught none.
     alignment_head: tuple[int, int] | None = None
+    full_context_alignment = False  # whether that was taught in a pass where the decoder attends to the whole target
 
     def __init__(
         self,
@@ -251,7 +265,7 @@ class Transformer(TokenModel):
                 f" ({source_vocab_size} and {target_vocab_size} entries, padding {source_pad_id} and {target_pad_id})."
                 f" Set data.tokenizer.joint=true, or choose model.tie_embeddings={instead.name}"
             )
-        self.source_pad_id = source_pad_id
+        self.source_pad_id, self.target_pad_id = source_pad_id, target_pad_id
         multiple_of, has_own_output = options.vocab_multiple_of, tying.has_own_output
         source = partial(make_embedding, config, source_vocab_size, pad_id=source_pad_id, multiple_of=multiple_of)
         target = partial(make_embedding, config, target_vocab_size, pad_id=target_pad_id, multiple_of=multiple_of)
@@ -336,13 +350,31 @@ class Transformer(TokenModel):
         """The source position of each target token as a distribution, [B, T, S].
 
         The cross-attention at the position that predicts a token: of the head that was taught it, or else, as in Garg
-        et al. 2019, of the last layer but one, averaged over heads.
+        et al. 2019, of the last layer but one, averaged over heads. With `full_context_alignment` that at the position
+        that reads the token, in a pass of its own.
         """
+        if self.full_context_alignment:
+            return self._full_context_alignment(source_BS, target_in_BT)
         cross = self.attention_weights(source_BS, target_in_BT, only="cross")["cross"]
         if self.alignment_head is not None:
             layer, head = self.alignment_head
             return cross[layer][:, head]
         return cross[max(len(cross) - 2, 0)].mean(dim=1)
+
+    @torch.no_grad()
+    def _full_context_alignment(self, source_BS: Tensor, target_in_BT: Tensor) -> Tensor:
+        assert self.alignment_head is not None
+        layer, head = self.alignment_head
+        source, is_real_BT = self.source_layout(source_BS), target_in_BT != self.target_pad_id
+        target = PaddedLayout(target_in_BT.size(1), is_real_BT[:, None, None, :])
+        memory_BSD, x_BTD = self.encode(source_BS, source), self.target_embedding(target_in_BT)
+        q_BTHE, k_BSHE = self.decoder.full_context(x_BTD, target, memory_BSD, source, layer=layer)
+        q_B1TE, k_B1SE = (x_BLHE.narrow(-2, head, 1).transpose(1, 2) for x_BLHE in (q_BTHE, k_BSHE))
+        read_BTS = attention_weights(q_B1TE, k_B1SE, source.mask_B11L).squeeze(1)
+        # The next position reads the token that a position predicts. No position reads EOS: it has that of the last.
+        n_B1 = is_real_BT.sum(dim=1, keepdim=True)
+        at_BT = torch.minimum(torch.arange(1, target_in_BT.size(1) + 1, device=n_B1.device), (n_B1 - 1).clamp(min=0))
+        return read_BTS.gather(1, at_BT[:, :, None].expand_as(read_BTS))
 
     @property
     def default_alignment_head(self) -> tuple[int, int]:

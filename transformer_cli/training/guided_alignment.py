@@ -11,20 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from transformer_cli.config.train import TrainSettings
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.length_buckets import length_buckets, padded_places
 from transformer_cli.data.transfer import to_device
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.attention import CrossAttention
 from transformer_cli.models.attention_kernels import widened
 from transformer_cli.models.file import ModelFile
 from transformer_cli.models.layouts import Buckets
-from transformer_cli.models.transformer import Model, Transformer
+from transformer_cli.models.transformer import Decoder, Model, Transformer
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class ReferenceAlignment:
     share_L: Tensor  # of its target token; those of a token sum to 1
 
     @classmethod
-    def of(cls, batch: Batch, device: torch.device) -> "ReferenceAlignment":
+    def of(cls, batch: Batch, device: torch.device, *, full_context: bool = False) -> "ReferenceAlignment":
+        """Of the positions that predict tokens; with `full_context` of those that read them, one behind."""
         assert batch.links_2L is not None
         runs = length_buckets(batch.runs)
         places = [torch.from_numpy(of_side).long() for of_side in padded_places(batch.runs, runs)]
@@ -48,7 +50,8 @@ class ReferenceAlignment:
         target_L, source_L = (side.numpy() for side in batch.links_2L)
         starts = [list(accumulate((run.n_pairs * run[side] for run in runs), initial=0)) for side in (1, 2)]
         cells = list(accumulate((run.n_pairs * run[1] * run[2] for run in runs), initial=0))
-        t_L, s_L = places[1].numpy()[target_L], places[0].numpy()[source_L]
+        # EOS, which no position reads, has no links.
+        t_L, s_L = places[1].numpy()[target_L + full_context], places[0].numpy()[source_L]
         bucket_L = np.searchsorted(starts[1], t_L, side="right") - 1
         source_lengths = np.array([run.source_length for run in runs])[bucket_L]
         first_t_L, first_s_L = np.array(starts[1])[bucket_L], np.array(starts[0])[bucket_L]
@@ -77,6 +80,7 @@ class TaughtAttention:
     """Queries and keys of the taught head in a forward pass, one head wide; none where training skips its layer."""
 
     head: int
+    full_context: bool
     recorded: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def record(self, q_THE: Tensor, k_SHE: Tensor) -> None:
@@ -87,7 +91,8 @@ class TaughtAttention:
         """The sum over the target tokens that have a link; of several passes in one, their mean."""
         if not self.recorded or batch.links_2L is None or not batch.links_2L.numel():
             return torch.zeros((), device=device)
-        reference, (q, k) = ReferenceAlignment.of(batch, device), self.recorded[0]
+        reference = ReferenceAlignment.of(batch, device, full_context=self.full_context)
+        ((q, k),) = self.recorded
         each = zip(q.chunk(n_passes), k.chunk(n_passes), strict=True)
         losses = [reference.cross_entropy(q_T1E, k_S1E) for q_T1E, k_S1E in each]
         return torch.stack(losses).mean()
@@ -95,9 +100,24 @@ class TaughtAttention:
 
 @contextmanager
 def taught_attention(model: Model) -> Iterator[TaughtAttention]:
-    """Records the attention of the taught head of `model` in a forward pass of the block."""
-    attention, head = _taught(model)
-    taught = TaughtAttention(head)
+    """Records the attention of the taught head of `model` in a forward pass of the block.
+
+    With `full_context_alignment` the decoder makes a second pass after its own.
+    """
+    assert isinstance(model, Transformer)
+    assert model.alignment_head is not None
+    layer, head = model.alignment_head
+    taught = TaughtAttention(head, model.full_context_alignment)
+
+    def pass_again(decoder: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
+        assert isinstance(decoder, Decoder)
+        taught.record(*decoder.full_context(*args, layer=layer))
+
+    attention = model.decoder.layers[layer].cross_attention
+    if taught.full_context:
+        with model.decoder.register_forward_hook(pass_again):
+            yield taught
+        return
     attention.observer = taught.record
     try:
         yield taught
@@ -105,22 +125,19 @@ def taught_attention(model: Model) -> Iterator[TaughtAttention]:
         attention.observer = None
 
 
-def _taught(model: Model) -> tuple[CrossAttention, int]:
-    assert isinstance(model, Transformer)
-    assert model.alignment_head is not None
-    layer, head = model.alignment_head
-    return model.decoder.layers[layer].cross_attention, head
-
-
-def teach(model: Model, weight: float) -> None:
+def teach(model: Model, settings: TrainSettings) -> None:
     """Choose the head that guided alignment teaches. Raises ConfigError for a model without cross-attention."""
     if not isinstance(model, Transformer):
+        weight = settings.guided_alignment
         raise ConfigError(f"train.guided_alignment={weight:g}: the model has no cross-attention. Leave it out")
     model.alignment_head = model.default_alignment_head
+    model.full_context_alignment = settings.full_context_alignment
 
 
 def keep_taught_head(model: Model, before: ModelFile) -> None:
     """Take over the head of the model that training begins with, unless guided alignment teaches one itself."""
     if isinstance(model, Transformer) and model.alignment_head is None:
         is_same_stack = len(model.decoder.layers) == before.config.n_decoder_layers
-        model.alignment_head = before.alignment_head if is_same_stack else None
+        if is_same_stack:
+            model.alignment_head = before.alignment_head
+            model.full_context_alignment = before.full_context_alignment

@@ -596,6 +596,7 @@ class MainProcess:
             multi_sentence_share=self.validator.multi_sentence_share,
             translates_letterless=self.validator.translates_letterless,
             alignment_head=getattr(run.trainer.whole_model, "alignment_head", None),
+            full_context_alignment=getattr(run.trainer.whole_model, "full_context_alignment", False),
             scores=self.scores.as_dict() | self.old_scores if self.scores is not None and is_of_this_step else {},
             provenance=self._provenance(run),
         )

@@ -22,6 +22,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.models.layers import DecoderLayer
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.transformer import Model
 from transformer_cli.training.ema import EMA_PREFIX as EMA
@@ -57,6 +58,8 @@ class ShardedTrainer(Trainer):
         mesh = init_device_mesh(self.device.type, (self.ranks.world_size,))
         for part in (*(layer for stack in model.stacks for layer in stack.layers), model):
             sharded = fully_shard(part, mesh=mesh)
+            if isinstance(part, DecoderLayer):
+                register_fsdp_forward_method(part, "cross_scores")
             sharded.set_gradient_divide_factor(1.0)  # the loss is divided by the target tokens of all ranks
             sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other
         register_fsdp_forward_method(model, "predict")

@@ -143,7 +143,7 @@ class Trainer:
         choose_trained(model, config)
         self.guided_alignment = config.train.guided_alignment
         if self.guided_alignment:
-            teach(model, self.guided_alignment)
+            teach(model, config.train)
         self.penalised = penalised_parts(model)
         self.model = self._placed(model)  # after drawing the weights on the CPU: the same ones for every device
         self.model.train()

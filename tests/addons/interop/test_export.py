@@ -172,6 +172,20 @@ def test_ctranslate2_has_the_attention_of_the_head_that_was_taught_the_alignment
     torch.testing.assert_close(found_TS, expected_BTS[0, :, : found_TS.size(1)], rtol=1e-3, atol=1e-4)
 
 
+def test_ctranslate2_has_no_layer_of_a_head_that_was_taught_with_full_context(tmp_path: Path) -> None:
+    """The weights of its search are of causal passes, of which the head was taught nothing."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    written = []
+    for head in (None, (1, 0)):
+        model = replace(model_file(n_decoder_layers=3), alignment_head=head, full_context_alignment=head is not None)
+        (folder := tmp_path / str(head)).mkdir()
+        to_ctranslate2.write(model, folder)
+        translator = ctranslate2.Translator(str(folder), intra_threads=1)
+        tokens = [model.tokenizers.source.pieces(model.tokenizers.source.encode(["the cat sat down"])[0])]
+        written += translator.translate_batch(tokens, beam_size=1, max_decoding_length=5, return_attention=True)
+    assert written[0].attention == written[1].attention
+
+
 TEXTS = [
     "the cat sat down in her chair .",
     "  the\tcat\u00a0sat\u2003down  ",

@@ -97,8 +97,9 @@ def specification(model: ModelFile, specs: ModuleType) -> Any:
     put_embedding(spec.encoder.embeddings[0], transformer.source_embedding)
     put_embedding(spec.decoder.embeddings, transformer.target_embedding)
     put_linear(spec.decoder.projection, transformer.output_embedding.weight, transformer.output_embedding.bias)
-    if model.alignment_head is not None and model.alignment_head[1] == 0:  # CTranslate2 has the first heads of a layer
-        spec.decoder.alignment_layer = np.dtype("int16").type(model.alignment_head[0])
+    head = model.causal_alignment_head
+    if head is not None and head[1] == 0:  # CTranslate2 has the first heads of a layer
+        spec.decoder.alignment_layer = np.dtype("int16").type(head[0])
     spec.decoder.start_from_zero_embedding = config.decoder_start is DecoderStart.zero
 
     spec.register_source_vocabulary(vocabulary(model.tokenizers.source))

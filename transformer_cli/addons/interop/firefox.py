@@ -195,7 +195,7 @@ def _items(model: ModelFile, vocabularies: Sequence[Written], alphas: Mapping[st
     items.append(alpha_as_int8(f"{output}{ALPHA}", alphas[OUTPUT]))
     yield from sorted(items, key=lambda item: item.name)
     sizes = len(vocabularies[0].order), len(vocabularies[1].order)
-    options = marian_options(config, sizes, tied, f"tfm {__version__}", model.alignment_head)
+    options = marian_options(config, sizes, tied, f"tfm {__version__}", model.causal_alignment_head)
     yield options_item(OPTIONS, yaml.safe_dump(options, sort_keys=False, default_flow_style=False).encode())
 
 

@@ -139,7 +139,7 @@ def items(model: ModelFile, vocabularies: tuple[Written, Written]) -> Iterator[t
     names = {their_name(part, config, tied): part for part in part_names(config)}
     for name, part in sorted(names.items()):
         yield name, _as_theirs(part, parts, config, vocabularies).reshape(their_shape(part, config, sizes)).numpy()
-    yield OPTIONS, _block(marian_options(config, sizes, tied, f"tfm {__version__}", model.alignment_head))
+    yield OPTIONS, _block(marian_options(config, sizes, tied, f"tfm {__version__}", model.causal_alignment_head))
 
 
 def _sizes(vocabularies: tuple[Written, Written]) -> tuple[int, int]:

@@ -87,6 +87,7 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
     for path, model in zip(sources, models, strict=True):
         refuse_unlike(first, first_path, model, path)
         refuse_other_config(first, first_path, model, path)
+    has_one_head = len({(model.alignment_head, model.full_context_alignment) for model in models}) == 1
     return replace(
         first,
         weights=average([model.weights for model in models]),
@@ -96,7 +97,8 @@ def averaged(sources: Mapping[Path, Load]) -> ModelFile:
         length_penalty=None,  # of other weights
         multi_sentence_share=training_text(models).multi_sentence_share,
         translates_letterless=training_text(models).translates_letterless,
-        alignment_head=first.alignment_head if len({model.alignment_head for model in models}) == 1 else None,
+        alignment_head=first.alignment_head if has_one_head else None,
+        full_context_alignment=has_one_head and first.full_context_alignment,
         provenance=first.provenance if all(model.provenance == first.provenance for model in models) else {},
         scores={},  # of other weights
         averaged=[f"step {model.step} of {_name(path)}" for path, model in zip(sources, models, strict=True)],
