@@ -1,7 +1,8 @@
 """Guided alignment: a head of cross-attention is taught the word alignment of the training pairs.
 
 Chen et al. 2016 (section 4.1) and Garg et al. 2019 (section 4.2): the cross entropy of the attention of the head at the
-position that predicts a token, and the source tokens that this one is linked to, each with an equal share.
+position that predicts a token, and the source tokens that this one is linked to, each with an equal share. With full
+context (section 4.3) the decoder makes a second pass that is not causal, and the position is the one that reads it.
 
 Shapes: S source and T target tokens of all pairs, L links, H heads, E head width; N sentences of a bucket.
 """
@@ -39,7 +40,7 @@ class ReferenceAlignment:
 
     @classmethod
     def of(cls, batch: Batch, device: torch.device, *, full_context: bool = False) -> "ReferenceAlignment":
-        """Of the positions that predict tokens; with `full_context` of those that read them, one behind."""
+        """The links are of positions that predict tokens; with `full_context` of those that read them, one behind."""
         assert batch.links_2L is not None
         runs = length_buckets(batch.runs)
         places = [torch.from_numpy(of_side).long() for of_side in padded_places(batch.runs, runs)]
