@@ -3,7 +3,7 @@
 Shapes: B batch, S source, D width, Y layers and the input of the first one.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,6 @@ from transformer_cli.models.transformer import Encoder
 LayerChoice = int | str  # a layer from 0, "all" or "mean"
 
 
-@runtime_checkable
 class WithEncoder(Protocol):
     """A model with an encoder: a Transformer, Classifier or Tagger."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -95,8 +96,8 @@ def open_reader(config: EmbedConfig) -> tuple[LineEncoder, tuple[int, ...]]:
         )
     n_layers, width = file.config.n_encoder_layers, file.config.d_model
     layer = chosen_layer(config.layer, n_layers)
-    model = file.build_as(Model, device)
-    assert isinstance(model, WithEncoder)
+    # Checked by its kind: from Python 3.12 on isinstance() does not see the modules of a model.
+    model = cast(WithEncoder, file.build_as(Model, device))
     encode = partial(token_vectors, model, layer=layer)
     if config.tokens is None:
         encode = partial(sentence_vectors, model, layer=layer, pooling=config.pooling)
