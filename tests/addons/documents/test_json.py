@@ -62,7 +62,7 @@ def test_an_apostrophe_before_a_brace_quotes_nothing() -> None:
 @pytest.mark.parametrize(
     ("source", "says"),
     [
-        ('{"a": "b",\n}', ":2: is no JSON: Expecting property name enclosed in double quotes at column 1. Correct it"),
+        ('{"a": "b"\n"c"}', ":2: is no JSON: Expecting ',' delimiter at column 1. Correct it"),
         ("// x\n{}", ":1: is no JSON: Expecting value at column 1"),
         ("[" * 100_000, ":1: has lists or objects too deep within each other. Is it the right file?"),
         ("9" * 10_000, ":1: has a number of too many digits"),

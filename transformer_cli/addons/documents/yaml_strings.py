@@ -37,7 +37,7 @@ _ESCAPES = {
     '"': re.compile(rf"\\(?:x([0-9a-fA-F]{{2}})|u([0-9a-fA-F]{{4}})|U([0-9a-fA-F]{{8}})|(\r?\n[ \t]*)|(.))|{_FOLD}"),
 }
 _MEANING = dict(zip("0abtnvferN_LP", "\0\a\b\t\n\v\f\x1b\r\x85\xa0\u2028\u2029", strict=True)) | {"\t": "\t"}
-_DEEPEST = 1000
+_DEEPEST = 500
 _NO_PLAIN = re.compile(
     r"[-?:,\[\]{}#&*!|>'\"%@`\s]|\.\.\.|.*(?::(?:\s|\Z)|\s#|[\x00-\x1f\x7f-\xa0\u2028\u2029\ufeff])", re.DOTALL
 )
