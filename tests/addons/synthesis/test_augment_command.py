@@ -340,7 +340,7 @@ def test_a_merge_leaves_unfinished_work_alone(folder: Path, unfinished: str, mon
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ([], 2, "no method given. Name back-translate, distill or merge"),
+        ([], 2, "no method given. Name back-translate, distill, merge or loop"),
         (["distil", *MODEL, "--output", "out"], 2, "method=distil: unknown; did you mean `distill`?"),
         (["distill", *MODEL, "--output", "in.txt/"], 2, "--output in.txt/: names a folder. Name the corpus in it"),
         (["distill", *MODEL, "--output", "out", "--min-score", "-1"], 2, "min_score=-1: is of the model of --forward"),
