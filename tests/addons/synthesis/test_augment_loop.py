@@ -339,7 +339,7 @@ def test_a_wrong_order_is_refused_before_anything_is_made(
     given = [word.partition("=")[0] for word in arguments]
     corpus = [word for word in CORPUS if word.partition("=")[0] not in given]
     line = ["augment", "loop", *corpus, "data.clean=[]", "device=cpu", *arguments]
-    refused(line, folder, code=code, says=[message], new=["lock"], working=True)
+    refused(line, folder, code=code, says=[message], working=True)
     assert not steps.trained
 
 

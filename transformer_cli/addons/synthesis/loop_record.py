@@ -50,10 +50,6 @@ class LoopRecord:
     @classmethod
     def open(cls, folder: Path, settings: Mapping[str, Any]) -> "LoopRecord":
         """The record in a folder, or a new one. Raises ConfigError for one with other settings, or edited files."""
-        path = folder / LOOP_FILE
-        remove_leftovers(path)
-        if not path.exists() and any(one.name != "lock" for one in folder.iterdir()):
-            raise ConfigError(f"--output {folder}: holds other files, and no loop. Choose another --output")
         if not cls.has_begun(folder):  # nothing is made yet, of whatever settings
             record = cls(folder, as_read(settings))
             record.save()
@@ -67,6 +63,14 @@ class LoopRecord:
             )
         record.check_files()
         return record
+
+    @staticmethod
+    def refuse_other_files(folder: Path) -> None:
+        """Raise ConfigError for a folder that holds files, none of which is a record."""
+        path = folder / LOOP_FILE
+        remove_leftovers(path)
+        if folder.is_dir() and not path.exists() and any(one.name != "lock" for one in folder.iterdir()):
+            raise ConfigError(f"--output {folder}: holds other files, and no loop. Choose another --output")
 
     @classmethod
     def has_begun(cls, folder: Path) -> bool:

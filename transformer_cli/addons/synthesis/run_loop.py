@@ -63,6 +63,7 @@ def run(config: LoopConfig) -> None:
 @contextmanager
 def _folder_of(folder: Path) -> Iterator[None]:
     """Hold the folder for this process alone; one that was made for what is then refused is removed."""
+    LoopRecord.refuse_other_files(folder)  # before a lock is written there
     was_there = folder.exists()
     try:
         with alone_in(folder):
