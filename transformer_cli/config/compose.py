@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import check_ranges, follow_home, written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve, take_left_open
-from transformer_cli.config.keys import Options, check_key, fields_of, is_option
+from transformer_cli.config.keys import Options, check_key, fields_of, group_members, is_option
 from transformer_cli.config.keywords import config_of_fields
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import (
@@ -233,8 +233,24 @@ def _refuse_unknown_keys(config: Any, schema: type, *, root: type, prefix: str =
     for name in map(str, config):
         check_key(prefix + name, root)
         nested = children[name]
+        if nested is None:
+            _check_shape(prefix + name, config._get_node(name), _hints(schema)[name])
         if nested is not None and nested is not Options:
             _refuse_unknown_keys(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
+
+
+def _check_shape(key: str, node: Any, hint: Any) -> None:
+    """Refuse a table for a value or in a list, and a list in a list of values: OmegaConf takes both."""
+    if isinstance(node, DictConfig):
+        raise ConfigError(f"{key}: a table of keys is no value of it. `--cfg` prints every key with its value")
+    if not isinstance(node, ListConfig) or node._is_none() or node._is_interpolation():
+        return
+    if any(map(dataclasses.is_dataclass, typing.get_args(hint))):
+        return
+    for element in map(node._get_node, range(len(node))):
+        if isinstance(element, ListConfig) and typing.get_origin(hint) is list:
+            raise ConfigError(f"{key}: a list in a list is no value of it. `--cfg` prints every key with its value")
+        _check_shape(key, element, hint)
 
 
 def as_config_error(error: Exception, schema: type) -> ConfigError:
@@ -254,4 +270,8 @@ def as_config_error(error: Exception, schema: type) -> ConfigError:
     if lines[0].endswith(_NO_LIST):
         value = _plain(getattr(cause.value, "_value", lambda: cause.value)(), Any)
         return ConfigError(f"{key}={value}: must be a list. Write {key}={as_list([value])}")
+    if lines[0].startswith("Cannot merge DictConfig with ListConfig") and not group_members(key, schema):
+        return ConfigError(f"{key}: must be a list, and is a table of keys. `--cfg` prints every key with its value")
+    if not lines[0].startswith("Could not create") and (members := group_members(key, schema)):
+        return ConfigError(f"{key}: is a group of keys, and has no value itself. Set one of them, as in {members[0]}=…")
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")

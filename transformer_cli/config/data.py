@@ -55,6 +55,7 @@ class TokenizerConfig:
         low=SMALLEST_VOCABULARY,
         high=1_000_000,
         auto=True,
+        pair=True,
         chosen_once=True,
     )
     joint: bool = key(True, "One vocabulary for both languages; false: one for each.")

@@ -59,6 +59,7 @@ class KeyInfo:
     high: float = math.inf
     below: bool = False  # `high` itself is not legal
     auto: bool = False  # "auto" is legal, too
+    pair: bool = False  # with `auto`: a list of two such values is legal, too
     choices: Choices = ()  # legal values, where the type does not list them
     path: bool = False  # names a file or folder: a leading ~ is the home folder
     flag: str = ""  # the option that is a synonym of the key, as --output
@@ -90,6 +91,7 @@ def key(
     high: float = math.inf,
     below: bool = False,
     auto: bool = False,
+    pair: bool = False,
     choices: Choices = (),
     path: bool = False,
     flag: str = "",
@@ -108,6 +110,7 @@ def key(
         high=high,
         below=below,
         auto=auto,
+        pair=pair,
         choices=choices,
         path=path,
         flag=flag,
@@ -180,7 +183,7 @@ def check_ranges(config: Any, group: str = "") -> None:
         if info is None or info.low is None:
             continue
         name = f"{group}.{field.name}".removeprefix(".")
-        among = value if isinstance(value, list | tuple) else None
+        among = value if isinstance(value, list | tuple) and (info.pair or not info.auto) else None
         for one in [value] if among is None else among:
             if info.auto and not (one is None and field.default is None):
                 check_number_or_auto(name, one, info.low, info.high)

@@ -48,6 +48,14 @@ def fields_of(schema: type) -> Mapping[str, type | None]:
     return found
 
 
+def group_members(key: str, schema: type) -> list[str]:
+    """The keys of the group that a dotted key names, in their order; none of a key that has a value."""
+    node: type | None = schema
+    for part in key.split("."):
+        node = None if node in (None, Options) else fields_of(node).get(part)
+    return [] if node in (None, Options) else [f"{key}.{written_name(name)}" for name in fields_of(node)]
+
+
 def check_key(key: str, schema: type, groups: Sequence[str] = ()) -> None:
     """Refuse a dotted key that is no field of the schema."""
     node: type | None = schema
