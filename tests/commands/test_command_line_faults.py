@@ -37,6 +37,7 @@ REFUSED: dict[str, list[tuple[list[str], list[str]]]] = {
         (["train", "data.clean={a:1}"], ["data.clean: must be a list, and is a table"]),
         (["train", "data.tags=[[a]]"], ["data.tags: a list in a list is no value of it"]),
         (["train", "data.tags=[{a:1}]"], ["data.tags: a table of keys is no value of it"]),
+        (["train", "plugins=${x}"], ["plugins: Interpolation key 'x' not found"]),
         (["train", "train=3"], ["train: is a group of keys", "as in train.tokens_per_update=…"]),
         (["train", "data.tags='<2de>'"], ['data.tags=<2de>: must be a list. Write data.tags=["<2de>"]']),
         (["train", "train.max_steps=-1"], ["train.max_steps=-1: out of range", "at least 1"]),

@@ -59,9 +59,7 @@ def load_config(
     overrides = [override_as_written(text, command) for text in overrides]
     overrides = COMMANDS[command].overrides(overrides, flags or {})
     config = composed(command, overrides, user_dir)
-    named = (flags or {}).get("plugins", config.get("plugins"))
-    is_list = isinstance(named, list | ListConfig) and all(isinstance(name, str) for name in named)
-    if is_list and load_plugins(named):  # what is no list of names is refused below
+    if load_plugins(_named_plugins(config, flags or {})):
         config = composed(command, overrides, user_dir)  # again, since a plugin's task has a recipe of its own
     for key, value in COMMANDS[command].missing(config).items():
         OmegaConf.update(config, key, literal(value))
@@ -71,6 +69,17 @@ def load_config(
     if refuse_given is not None:
         refuse_given([*(flags or {}), *(parse_override(text).key_or_group for text in overrides)])
     return checked
+
+
+def _named_plugins(config: DictConfig, flags: Mapping[str, Any]) -> list[str]:
+    """The modules of `plugins`; none where it is no list of names, which is refused with the other keys."""
+    try:
+        named = flags.get("plugins", config.get("plugins"))
+        is_list = isinstance(named, list | ListConfig) and all(isinstance(name, str) for name in named)
+    except OmegaConfBaseException as error:  # of an interpolation, which is resolved as it is read
+        message = str(error).split("\n")[0]
+        raise ConfigError(f"plugins: {message}. Write the names of the modules themselves") from error
+    return list(named) if is_list else []
 
 
 def composed(command: str, overrides: Sequence[str], user_dir: Path | None = None) -> DictConfig:
