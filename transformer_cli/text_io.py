@@ -5,6 +5,7 @@ that are whole or absent, decoding of lines, progress, and input that is typed a
 """
 
 import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -173,6 +174,10 @@ def warn_invalid(n_invalid: int, n_lines: int, *, unit: str = "line") -> None:
         )
 
 
+# A field between tabs that is in quotes and has doubled ones in it: what a spreadsheet saves, and no one types.
+_QUOTED_FIELD = re.compile(r'(?:^|\t)"[^"\t]*""(?:[^"\t]|"")*"(?:\t|$)')
+
+
 class Filter(ABC):
     """Blocks of bytes in, responses out. `path` is the file that they come from, None for standard input."""
 
@@ -224,6 +229,7 @@ class LineFilter(Filter):
         super().__init__(path)
         self.strict = strict
         self.n_lines, self.n_invalid = 0, 0
+        self.n_quoted, self.first_quoted = 0, 0  # lines with fields in quotes, and the number of the first
 
     @abstractmethod
     def respond(self, lines: Sequence[Line]) -> None:
@@ -232,6 +238,13 @@ class LineFilter(Filter):
     def report(self) -> None:
         """Log what the responses do not show."""
         warn_invalid(self.n_invalid, self.n_lines, unit=self.unit)
+        if self.n_quoted:
+            LOGGER.warning(
+                "%d of %d %ss have text in quotes with doubled quotes in it, as a spreadsheet saves it, the first is"
+                " %s %d: the quotes were read as text. Save the %ss without them",
+                *(self.n_quoted, self.n_lines, self.unit, self.unit, self.first_quoted, self.unit),
+            )
+            self.n_quoted = 0  # of lines that are typed each has its own report
 
     def process(self, raw_lines: Sequence[bytes]) -> None:
         """Respond to lines without their ends. They count only once the response is written."""
@@ -242,6 +255,10 @@ class LineFilter(Filter):
         self.respond(lines)
         self.n_lines += len(lines)
         self.n_invalid += sum(line.is_invalid for line in lines)
+        for line in lines:
+            if '""' in line.text and _QUOTED_FIELD.search(line.text):
+                self.first_quoted = self.first_quoted if self.n_quoted else line.number
+                self.n_quoted += 1
 
     def process_block(self, block: bytes) -> None:
         self.process(split_lines(block))

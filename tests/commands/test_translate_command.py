@@ -1,5 +1,6 @@
 """`tfm translate` as a stream: line counts for any bytes, files that are whole or absent, and what is refused."""
 
+import csv
 import gc
 import io
 import json
@@ -216,6 +217,18 @@ def test_D4_bad_bytes_become_the_replacement_character_and_are_counted(caplog: p
     with caplog.at_level("WARNING", logger="tfm"):
         assert translated(b"caf\xe9\nfine\n") == "caf\ufffd\nfine\n".encode()
     assert "1 of 2 lines were not UTF-8" in caplog.text
+
+
+def test_cells_in_quotes_as_a_spreadsheet_saves_them_are_translated_as_they_are_and_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cells = io.StringIO()
+    csv.writer(cells, delimiter="\t", lineterminator="\n").writerows([["plain"], ['he said "no"'], ["a", 'the "b"']])
+    text = cells.getvalue().encode() + b'"To be or not to be"\nthe empty string ""\n"" a ""\n'
+    with caplog.at_level("WARNING", logger="tfm"):
+        assert translated(text) == text
+    assert "2 of 6 lines have text in quotes with doubled quotes in it" in caplog.text
+    assert "the first is line 2: the quotes were read as text" in caplog.text
 
 
 def test_a_byte_order_mark_is_removed_from_the_first_line_only() -> None:
