@@ -342,7 +342,7 @@ class Speaker:
     """Says random sentences of the grammar; all its chance comes from one generator."""
 
     def __init__(self, seed: int, *, places: bool = True) -> None:
-        """Without `places` it lacks OF_PLACES, KIND and COME_HOME; no sentence is by `_crossing` or has *too*."""
+        """KIND, COME_HOME, OF_PLACES, `_crossing` and *too* are of the grammar with `places` alone."""
         self._rng, self._places = Random(seed), places
         self._nouns = [noun for noun in NOUNS if places or noun.en not in OF_PLACES]
         self._adjectives = [adjective for adjective in ADJECTIVES if places or adjective.en not in OF_PLACES]
