@@ -414,8 +414,9 @@ def test_a_guided_model_aligns_a_reversed_text_and_another_one_does_not(
         taught = config(weight, full_context_alignment=full_context and weight > 0, **settings, **often)
         result = run(tmp_path / str(weight), taught, corpus=of_text)
         scores.append(f1_of(read_model(result.model_path), dev))
-    assert scores[1] >= 0.95
-    assert scores[0] < scores[1] - 0.1
+    without, guided = (1 - score for score in scores)
+    assert guided <= 0.03
+    assert guided < without / 2  # some of the attention of a model that translates follows the words by itself
 
 
 def f1_of(file: ModelFile, lines: Sequence[str]) -> float:
