@@ -2,12 +2,16 @@
 
 python scripts/bench_alignment.py aer PAIRS GOLD --text train.en train.fr --model guided=runs/guided --eflomal FOLDER
 python scripts/bench_alignment.py tags TAGS --text train.en train.fr --model guided=runs/guided [--errors guided]
+python scripts/bench_alignment.py own TAGS --model guided=runs/guided
 
 PAIRS has `source ||| translation` on each line, and GOLD its links as `i-j` (sure) or `ipj` (possible), from 1 (from 0
 with --from-0). Every aligner is estimated on the text with the pairs behind it. The alignment error rate is that of Och
 and Ney 2003. TAGS has a kind, a source with tags and its translation with tags, with tabs in between: the translation
 is given, its tags are placed by each alignment, and one is right if it has the same letters before it and, of a pair,
-within it. --errors prints the others of a row.
+within it. --errors prints the others of a row. A model has a second row, in which the rules are those of Bergamot.
+
+`own` translates the sources: as a whole, with tags by both rules, and by the ways that translate the texts of tags by
+themselves. BLEU and chrF are those without tags. A pair of tags is counted if the letters in it are the reference's.
 
 --model may be given several times. --eflomal is a folder of `pip install --target FOLDER eflomal`, and --fast-align
 that of the program fast_align; both get the tokens of tfm, and their two directions are symmetrised as in tfm.
@@ -20,18 +24,35 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from tag_placement import (
+    SoftAlignment,
+    fragments,
+    placed_by_bergamot,
+    placed_by_search,
+    spaced,
+    stretches_of,
+    tag_by_tag,
+    tags_of,
+    tree_of,
+)
 
+from transformer_cli import api
 from transformer_cli.addons.alignment.model_links import ModelAligner
 from transformer_cli.addons.alignment.run_align import each_pair
 from transformer_cli.addons.alignment.word_corpus import WordCorpus, are_of_words, tokens_of
 from transformer_cli.addons.documents.document import translate_documents
+from transformer_cli.data.sentencepiece_model import SPACE
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.results import Candidate, Translated
+from transformer_cli.evaluation import metrics
+from transformer_cli.inference.force_decode import force_decode
 from transformer_cli.models.file import read_model
 from transformer_cli.models.locate import locate_model
 
@@ -40,9 +61,9 @@ Row = tuple[str, str, str]
 Token = tuple[str, int, int]  # with the number of its word, and its kind
 Links = set[tuple[int, int]]
 Align = Callable[[Sequence[Pair]], list[Links]]
+Place = Callable[[Sequence[Row]], list[str]]  # the translations of rows with their tags
+CPU = torch.device("cpu")
 LINK = re.compile(r"(\d+)([-p])(\d+)")
-TAG = re.compile(r"<(/?)(\w+)>")
-ALONE = "img"
 EFLOMAL = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -66,8 +87,7 @@ def of_tfm(text: Sequence[Pair]) -> Align:
 
 def of_model(name: str) -> Align:
     file = read_model(locate_model(name, "runs"))
-    device = torch.device("cpu")
-    aligner = ModelAligner(file.build(device), file, device, 4096)
+    aligner = ModelAligner(file.build(CPU), file, CPU, 4096)
     return lambda pairs: [set(links or ()) for links in aligner.links(pairs, first_line=1)]
 
 
@@ -196,30 +216,8 @@ def read_gold(path: Path, first: int) -> tuple[list[Links], list[Links]]:
 # ---- Tags
 
 
-@dataclass
-class Placed:
-    """The letters before each tag and, of a pair, before its end; `text` is without tags."""
-
-    text: str
-    spans: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-
-
-def tags_of(marked: str) -> Placed:
-    found = Placed(TAG.sub("", marked))
-    text, position, opened, counts = "", 0, dict[str, list[tuple[int, int]]](), Counter[str]()
-    for match in TAG.finditer(marked):
-        text += marked[position : match.start()]
-        position, n, name = match.end(), sum(map(str.isalnum, text)), match[2]
-        if name == ALONE:
-            found.spans[name, counts[name]] = n, n
-        elif match[1]:
-            number, start = opened[name].pop()
-            found.spans[name, number] = start, n
-            continue
-        else:
-            opened.setdefault(name, []).append((counts[name], n))
-        counts[name] += 1
-    return found
+def placed_with(align: Align, pairs: Sequence[Pair], rows: Sequence[Row]) -> list[str]:
+    return placed_by(rows, align(pairs))
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -244,8 +242,35 @@ def placed_by(rows: Sequence[Row], alignments: Sequence[Links | None]) -> list[s
     return [one.text.removeprefix("<p>").removesuffix("</p>") for one in documents]
 
 
-def spaced(text: str) -> str:
-    return " ".join(text.split())
+def by_bergamot(name: str) -> Place:
+    """The tags of given translations by the rules of Bergamot, with the attention of a model."""
+    file = read_model(locate_model(name, "runs"))
+    model, tokenizers = file.build(CPU), file.tokenizers
+
+    def place(rows: Sequence[Row]) -> list[str]:
+        sources = [stretches_of(source) for _, source, _ in rows]
+        pairs = [(text, tags_of(target).text) for (text, _), (_, _, target) in zip(sources, rows, strict=True)]
+        ids = list(zip(*tokenizers.encode_scored(pairs, ()), strict=True))
+        forced = force_decode(model, ids, tokenizers, device=CPU, batch_tokens=4096, with_attention=True)
+        found = []
+        for (_, stretches), pair, (source_ids, target_ids), scores in zip(sources, pairs, ids, forced, strict=True):
+            source = surfaces(tokenizers.source, source_ids, pair[0])
+            target = surfaces(tokenizers.target, target_ids, pair[1])
+            assert scores.attention_TS is not None
+            weights_TS = scores.attention_TS[: len(target), : len(source)].double().numpy()
+            found.append(placed_by_bergamot(stretches, SoftAlignment(source, target, weights_TS)))
+        return found
+
+    return place
+
+
+def surfaces(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> list[str]:
+    """The text of each piece, with the white space before it."""
+    pieces = [piece.replace(SPACE, " ") for piece in tokenizer.pieces(tokenizer.text_ids(ids))]
+    pieces[0] = pieces[0].removeprefix(" ")
+    if spaced("".join(pieces)) != spaced(text):
+        sys.exit(f"{text}: the pieces of the model are {''.join(pieces)}. Leave the line out")
+    return pieces
 
 
 def score(rows: Sequence[Row], placed: Sequence[str]) -> tuple[Counter[str], Counter[str], list[int]]:
@@ -260,6 +285,41 @@ def score(rows: Sequence[Row], placed: Sequence[str]) -> tuple[Counter[str], Cou
     return total, right, wrong
 
 
+# ---- Translations of a model's own
+
+
+def own_translations(path: str, rows: Sequence[Row]) -> Iterator[tuple[str, list[str]]]:
+    """The translations with tags, in each way."""
+    translator = api.load(path, engine="torch", device="cpu")
+    trees = [tree_of(source) for _, source, _ in rows]
+    texts = sorted(set[str]().union(*map(fragments, trees)))
+    found = {text: one.text for text, one in zip(texts, translator.translate(texts), strict=True)}
+    whole = [(kind, source, found[tags_of(source).text.strip()]) for kind, source, _ in rows]
+    pairs = [(spaced(tags_of(source).text), spaced(target)) for _, source, target in whole]
+    yield "whole, placed by tfm", placed_by(whole, of_model(path)(pairs))
+    yield "whole, placed by Bergamot's rules", by_bergamot(path)(whole)
+    yield (
+        "whole where the tags' own translations are found in it, else tag by tag",
+        [placed_by_search(tree, found) for tree in trees],
+    )
+    yield "tag by tag", [tag_by_tag(tree, found) for tree in trees]
+
+
+def same_within(target: str, found: str) -> int:
+    """How many pairs of tags are around the same letters, wherever they are."""
+    return sum(
+        letters_within(target, tag) == letters_within(found, tag)
+        for tag, (start, end) in tags_of(target).spans.items()
+        if end > start
+    )
+
+
+def letters_within(marked: str, tag: tuple[str, int]) -> str | None:
+    placed = tags_of(marked)
+    letters = "".join(filter(str.isalnum, placed.text)).lower()
+    return letters[slice(*placed.spans[tag])] if tag in placed.spans else None
+
+
 # ---- Command line
 
 
@@ -269,8 +329,12 @@ def aligners(arguments: argparse.Namespace, text: Sequence[Pair]) -> Iterator[tu
         yield "eflomal", of_program(text, of_eflomal(arguments.eflomal))
     if arguments.fast_align:
         yield "fast_align", of_program(text, of_fast_align(arguments.fast_align))
-    for name, path in (one.split("=", 1) for one in arguments.model):
+    for name, path in models(arguments):
         yield name, of_model(path)
+
+
+def models(arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    return [(name, path) for name, _, path in (one.partition("=") for one in arguments.model)]
 
 
 def measure_aer(arguments: argparse.Namespace) -> None:
@@ -291,9 +355,11 @@ def measure_tags(arguments: argparse.Namespace) -> None:
     text = list(each_pair(*map(Path, arguments.text))) if arguments.text else []
     kinds = list(dict.fromkeys(kind for kind, _, _ in rows))
     print(f"| tags by | all | texts | {' | '.join(kinds)} |", "|---" + "|---:" * (len(kinds) + 2) + "|", sep="\n")
-    every: Iterable[tuple[str, Align]] = aligners(arguments, text)
-    for name, align in (("position", None), *every):
-        placed = placed_by(rows, [None] * len(rows) if align is None else align(pairs))
+    every: list[tuple[str, Place]] = [("position", lambda rows: placed_by(rows, [None] * len(rows)))]
+    every += [(name, partial(placed_with, align, pairs)) for name, align in aligners(arguments, text)]
+    every += [(f"{name}, Bergamot's rules", by_bergamot(path)) for name, path in models(arguments)]
+    for name, place in every:
+        placed = place(rows)
         total, right, wrong = score(rows, placed)
         share = 100 * right.total() / total.total()
         cells = [f"{right[kind]} of {total[kind]}" for kind in kinds]
@@ -303,15 +369,30 @@ def measure_tags(arguments: argparse.Namespace) -> None:
                 print(*rows[n], placed[n], "", sep="\n", file=sys.stderr)
 
 
+def measure_own(arguments: argparse.Namespace) -> None:
+    rows = read_rows(Path(arguments.tags))
+    references = [[spaced(tags_of(target).text) for _, _, target in rows]]
+    n_pairs = sum(end > start for _, _, target in rows for start, end in tags_of(target).spans.values())
+    print("| model | way | BLEU | chrF | around the same letters |", "|---|---|---:|---:|---:|", sep="\n")
+    for name, path in models(arguments):
+        for way, found in own_translations(path, rows):
+            texts = [spaced(tags_of(one).text) for one in found]
+            scores = " | ".join(f"{one(texts, references).value:.1f}" for one in (metrics.bleu, metrics.chrf))
+            n = sum(same_within(target, one) for (_, _, target), one in zip(rows, found, strict=True))
+            print(f"| {name} | {way} | {scores} | {n} of {n_pairs} |", flush=True)
+
+
 def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    aer, tags = commands.add_parser("aer"), commands.add_parser("tags")
+    aer, tags, own = map(commands.add_parser, ("aer", "tags", "own"))
     aer.add_argument("pairs")
     aer.add_argument("gold")
     aer.add_argument("--from-0", action="store_true")
     tags.add_argument("tags")
     tags.add_argument("--errors", help="print the errors of this row")
+    own.add_argument("tags")
+    own.add_argument("--model", action="append", required=True, metavar="NAME=PATH")
     for command in (aer, tags):
         command.add_argument("--text", nargs=2, help="source and translation that the aligners are estimated on")
         command.add_argument("--model", action="append", default=[], metavar="NAME=PATH")
@@ -322,7 +403,7 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> None:
     arguments = parsed(words)
-    {"aer": measure_aer, "tags": measure_tags}[arguments.command](arguments)
+    {"aer": measure_aer, "tags": measure_tags, "own": measure_own}[arguments.command](arguments)
 
 
 if __name__ == "__main__":

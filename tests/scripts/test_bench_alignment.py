@@ -1,63 +1,147 @@
 """scripts/bench_alignment.py: the alignment error rate, symmetrised links and placed tags, by hand."""
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT
 
+sys.path.insert(0, str(ROOT / "scripts"))
+import bench_alignment as bench
+import tag_placement as tags
+
 TAGS = ROOT / "benchmarks" / "alignment" / "tags_en_fr.tsv"
 
 
-@pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_alignment", ROOT / "scripts" / "bench_alignment.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where its dataclasses look for their types
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_error_rate_is_that_of_och_and_ney(bench: ModuleType) -> None:
+def test_the_error_rate_is_that_of_och_and_ney() -> None:
     found, sure, possible = [{(0, 0), (1, 1), (2, 2)}], [{(0, 0), (3, 3)}], [{(1, 1)}]
     # A and S have one link in common, A and P two: 1 - (1 + 2) / (3 + 2); precision 2 of 3, recall 1 of 2.
     assert bench.error_rate(found, sure, possible).row() == "66.7 % | 50.0 % | 40.0 %"
     assert bench.error_rate(sure, sure, possible).row() == "100.0 % | 100.0 % | 0.0 %"
 
 
-def test_gold_links_are_sure_or_possible_and_count_from_one(bench: ModuleType, tmp_path: Path) -> None:
+def test_gold_links_are_sure_or_possible_and_count_from_one(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text("1-1 2p3\n\n")
     assert bench.read_gold(tmp_path / "gold", 1) == ([{(0, 0)}, set()], [{(1, 2)}, set()])
 
 
-def test_links_grow_from_those_of_both_directions(bench: ModuleType) -> None:
+def test_links_grow_from_those_of_both_directions() -> None:
     assert bench.symmetrised({(0, 0), (1, 1), (3, 5)}, {(0, 0), (2, 1)}) == {(0, 0), (1, 1), (2, 1), (3, 5)}
     assert bench.symmetrised({(0, 0), (0, 2)}, {(0, 0)}) == {(0, 0)}
 
 
-def test_tags_are_compared_by_the_letters_before_and_within(bench: ModuleType) -> None:
+def test_tags_are_compared_by_the_letters_before_and_within() -> None:
     row = ("pair", "a <b>red</b> car<img>.", "une voiture <b>rouge</b> <img>.")
     for placed, right in (("une voiture<b> rouge</b><img> .", 2), ("une <b>voiture</b> rouge<img>.", 1)):
         total, found, wrong = bench.score([row], [placed])
         assert (total["pair"], found["pair"], wrong) == (2, right, [0] * (right < 2))
 
 
-def test_both_sides_of_the_tagged_sentences_have_the_same_tags(bench: ModuleType) -> None:
+def test_both_sides_of_the_tagged_sentences_have_the_same_tags() -> None:
     rows = bench.read_rows(TAGS)
     assert len(rows) == 150
     for _, source, target in rows:
         assert bench.tags_of(source).spans.keys() == bench.tags_of(target).spans.keys(), source
 
 
-def test_every_aligner_has_a_row(bench: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_aligner_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     bench.main(["tags", str(TAGS)])
     rows = {
         row.split(" | ")[0]: float(row.split(" | ")[1].split()[0]) for row in capsys.readouterr().out.split("\n")[2:-1]
     }
     assert list(rows) == ["| position", "| tfm align"]
     assert rows["| position"] < rows["| tfm align"]
+
+
+def test_own_translations_are_scored_without_tags_and_by_the_letters_within(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def translations(path: str, rows: list[tuple[str, str, str]]) -> list[tuple[str, list[str]]]:
+        targets = [target for _, _, target in rows]
+        return [("whole", targets), ("without tags", [tags.tags_of(target).text for target in targets])]
+
+    monkeypatch.setattr(bench, "own_translations", translations)
+    bench.main(["own", str(TAGS), "--model", "toy=runs/toy"])
+    assert capsys.readouterr().out.split("\n")[2:-1] == [
+        "| toy | whole | 100.0 | 100.0 | 204 of 204 |",
+        "| toy | without tags | 100.0 | 100.0 | 0 of 204 |",
+    ]
+
+
+# ---- Bergamot
+
+
+def test_all_pieces_of_a_word_have_the_link_of_the_largest_weight() -> None:
+    target = ["un", " vé", "lo", "."]
+    weights = np.array([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.2, 0.8, 0.0], [0.0, 0.4, 0.6]])
+    assert tags.hard_links(target, weights) == [0, 1, 1, 2]
+    weights[1] = 0.9, 0.1, 0.0
+    assert tags.hard_links(target, weights) == [0, 0, 0, 2]
+
+
+def test_a_space_takes_the_place_of_a_tag_between_two_words() -> None:
+    text, stretches = tags.stretches_of("A <b>red</b>, <i>old <b>car</b></i><img>.")
+    assert text == "A red , old car ."
+    covered = [(text[one.start : one.end], one.tags) for one in stretches]
+    assert covered == [
+        ("", ()),
+        ("A ", ()),
+        ("red", (("b", 0),)),
+        (", ", ()),
+        ("old ", (("i", 0),)),
+        ("car", (("i", 0), ("b", 1))),
+        ("", (("img", 0),)),
+        (".", ()),
+        ("", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("links", "placed"),
+    [
+        ([0, 2, 1, 3], "une voiture <b>rouge</b> .<img>"),
+        ([0, 1, 2, 3], "une <b>voiture</b> rouge .<img>"),
+        ([1, 2, 1, 3], "<b>une</b> voiture <b>rouge</b> .<img>"),
+        ([0, 3, 1, 2], "une <img>voiture <b>rouge</b> ."),
+    ],
+)
+def test_a_target_piece_has_the_tags_of_the_source_piece_that_it_is_linked_to(links: list[int], placed: str) -> None:
+    _, stretches = tags.stretches_of("a <b>red</b> car <img>.")
+    alignment = tags.SoftAlignment(["a", " red", " car", " ."], ["une", " voiture", " rouge", " ."], np.eye(4)[links])
+    assert tags.placed_by_bergamot(stretches, alignment) == placed
+
+
+# ---- LibreTranslate
+
+
+FRENCH = {
+    "a red car .": "une voiture rouge .",
+    "a": "un",
+    "red": "rouge",
+    "car .": "auto .",
+    "red car": "voiture rouge",
+    ".": ".",
+    "car": "voiture",
+    "a dear car .": "une voiture chère .",
+    "dear": "cher",
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "by_search", "by_tag"),
+    [
+        ("a <b>red</b> car .", "une voiture <b>rouge</b> .", "un <b>rouge</b> auto ."),
+        ("a <b>red</b> <i>car</i> .", "une <i>voiture</i> <b>rouge</b> .", "un <b>rouge</b> <i>voiture</i> ."),
+        ("a <b>red <i>car</i></b> .", "un <b><i>voiture</i> rouge</b> .", "un <b>rouge <i>voiture</i></b> ."),
+        ("a <b>dear</b> car .", "un <b>cher</b> auto .", "un <b>cher</b> auto ."),
+        ("a <b>red</b> <img> car .", "un <b>rouge</b> <img> auto .", "un <b>rouge</b> <img> auto ."),
+        ("a red car .", "une voiture rouge .", "une voiture rouge ."),
+    ],
+)
+def test_the_text_of_tags_is_translated_by_itself(source: str, by_search: str, by_tag: str) -> None:
+    tree = tags.tree_of(source)
+    known = {text: FRENCH.get(text, "nothing") for text in tags.fragments(tree)}
+    assert tags.tag_by_tag(tree, known) == by_tag
+    assert tags.placed_by_search(tree, known) == by_search
