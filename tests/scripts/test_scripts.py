@@ -25,6 +25,7 @@ PYTHON = {name for name in SCRIPTS if name.endswith(".py")}
 STARTED_BY = {
     "attention_walk attention_walk.py": "scripts/test_attention_walk.py",
     "bench_alignment.py tag_placement.py": "scripts/test_bench_alignment.py",
+    "bench_alignment_cost.py": "scripts/test_bench_alignment_cost.py",
     "bench_auto_recipe.py": "scripts/test_bench_auto_recipe.py",
     "bench_cleaning.py": "scripts/test_bench_cleaning.py",
     "bench_early_stopping.py": "scripts/test_bench_early_stopping.py",
