@@ -1,5 +1,6 @@
 """The word alignment of a prepared corpus: kept beside it, in step with its pairs, from the text or from a file."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from transformer_cli.data.alignments import WORD_ALIGNMENT, with_alignment
 from transformer_cli.data.cache import EncodedCorpus, same_ids
 from transformer_cli.data.feed import Feed
 from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.data.sentencepiece_model import SPACE
+from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.alignment import word_numbers
 from transformer_cli.errors import DataError, TfmError
 
@@ -67,6 +70,51 @@ def test_the_links_of_a_file_are_those_of_the_pieces_of_its_words(with_file: Dat
     assert len(found) == len(prepared.train) < len(SOURCES)  # the others are held out
     assert found == {pair: as_words(pharaoh(*pair)) for pair in found}
     assert any((4, 6) in links and (5, 5) in links for links in found.values())  # old red book, vieux livre rouge
+
+
+@pytest.mark.parametrize(
+    ("ends", "line", "expected"),
+    [
+        (("milk?", "lait ?"), "4-4 4-5", {"milk~lait", "?~?"}),
+        (("milk.", "lait."), "4-4", {"milk~lait", ".~."}),
+        (("(milk)", "lait"), "4-4", {"milk~lait"}),
+        (("milk", "lait ."), "4-4 4-5", {"milk~lait", "milk~."}),
+        (("milk -", "lait - ."), "4-4 5-5 5-6", {"milk~lait", "-~-", "-~."}),
+        (("his-milk!", "lait"), "4-4", {"his~lait", "-~lait", "milk~lait"}),
+    ],
+)
+def test_punctuation_beside_a_word_has_no_links_of_the_word(
+    config: DataConfig, tmp_path: Path, ends: tuple[str, str], line: str, expected: set[str]
+) -> None:
+    nouns = [source.split()[1] for source in SOURCES]
+    for name, start, end in zip(("train.en", "train.fr"), ("the {} saw the ", "le {} voit le "), ends, strict=True):
+        write(tmp_path, name, [start.format(noun) + end for noun in nouns])
+    write(tmp_path, "links", [line] * len(nouns))
+    config = replace(config, alignments=str(tmp_path / "links"), clean=[], drop_duplicates=False)
+    prepared = with_alignment(prepare(config), config)
+    assert prepared.train.alignment is not None
+    found = set()
+    for i in range(len(prepared.train)):
+        one = prepared.train.pick(np.array([i]))
+        assert one.alignment is not None
+        pieces = [
+            spelt(tokenizer, ids.tolist())
+            for tokenizer, ids in (
+                (prepared.tokenizers.source, one.source_ids),
+                (prepared.tokenizers.target, one.target_ids),
+            )
+        ]
+        links = zip(one.alignment.sources.tolist(), one.alignment.targets.tolist(), strict=True)
+        found |= {f"{pieces[0][s]}~{pieces[1][t]}" for s, t in links}
+    assert found == expected
+
+
+def spelt(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """For each token the word or the punctuation that it is in."""
+    text = "".join(tokenizer.pieces(ids)[:-1]).replace(SPACE, " ")
+    parts = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+    ends = np.cumsum([len(piece) for piece in tokenizer.pieces(ids)])
+    return [next((text[start:stop] for start, stop in parts if start < end <= stop), "") for end in ends]
 
 
 def test_pairs_that_are_dropped_repeated_or_seen_twice_keep_their_links(with_file: DataConfig, tmp_path: Path) -> None:

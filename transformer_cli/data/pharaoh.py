@@ -6,6 +6,7 @@ have other numbers than those lines: they are found by what they are.
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,26 +27,59 @@ _LINK = re.compile(r"([0-9]{1,9})-([0-9]{1,9})", re.ASCII)
 _PAIRS_AT_A_TIME = 10_000
 _NOTHING = np.empty((2, 0), np.int64)
 
+# Kinds of tokens: of a word, of a word that has punctuation beside it, that punctuation, and punctuation by itself.
+_WORD, _BESIDE_MARK, _BESIDE, _ALONE = range(4)
+# Which kinds of two linked words may be linked: "cake?" and "gâteau ?" have links of cake and gâteau, and of both "?".
+_MAY_LINK = np.array(
+    [[True, True, False, True], [True, True, False, False], [False, False, True, True], [True, False, True, True]]
+)
+
 
 @dataclass(frozen=True)
 class WordPieces:
-    """Masks of the pieces of a vocabulary, those that begin a word, and those that are in one."""
+    """Masks of the pieces of a vocabulary: those that begin a word, are in one, and are punctuation alone."""
 
     begins: Array
     is_text: Array
+    is_mark: Array
+    is_space: Array  # and nothing else: what follows is in the same word
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> "WordPieces":
         pieces = tokenizer.pieces(range(len(tokenizer)))
         is_text = np.ones(len(pieces), np.bool_)
         is_text[[tokenizer.bos_id, tokenizer.eos_id, *tokenizer.tag_ids]] = False
-        return cls(np.array([piece.startswith(SPACE) for piece in pieces]) & is_text, is_text)
+        texts = [piece.removeprefix(SPACE) for piece in pieces]
+        return cls(
+            np.array([piece.startswith(SPACE) for piece in pieces]) & is_text,
+            is_text,
+            np.array([bool(text) and all(unicodedata.category(sign)[0] in "PS" for sign in text) for text in texts])
+            & is_text,
+            np.array([piece == SPACE for piece in pieces]),
+        )
 
     def words(self, ids: Array, n_words: int, *, may_end_early: bool = False) -> Array | None:
         """The number of the word of each token, -1 of none; None where there are not `n_words` words."""
         words = np.cumsum(self.begins[ids]) - 1
         n_found = int(words.max(initial=-1)) + 1
         return np.where(self.is_text[ids], words, -1) if n_found == n_words or may_end_early else None
+
+    def kinds(self, side: Encoded) -> Array:
+        """The kind of each token of some sentences, for `_MAY_LINK`."""
+        ids, at = side.ids, np.arange(len(side.ids))
+        is_text, is_mark, begins = self.is_text[ids], self.is_mark[ids], self.begins[ids]
+        spaces = np.flatnonzero(self.is_space[ids][:-1])
+        is_mark[spaces] = is_mark[spaces + 1]  # of the word that they begin
+        begins[(np.cumsum(side.lengths) - side.lengths)[side.lengths > 0]] = True
+        words = np.cumsum(begins) - 1
+        places, n_words = np.flatnonzero(is_text & ~is_mark), int(words.max(initial=-1)) + 1
+        first, last = np.full(n_words, len(ids)), np.full(n_words, -1)
+        first[words[places[::-1]]], last[words[places]] = places[::-1], places
+        has_letters = (last >= 0)[words]
+        is_beside = is_text & is_mark & has_letters & ((at < first[words]) | (at > last[words]))
+        has_beside = np.bincount(words[is_beside], minlength=n_words)[words] > 0
+        kinds = [is_beside, is_mark & ~has_letters, has_beside]
+        return np.select(kinds, [_BESIDE, _ALONE, _BESIDE_MARK], default=_WORD)
 
 
 def link_line(links: Iterable[tuple[int, int]]) -> str:
@@ -116,7 +150,12 @@ def _each(file: Path, tokenizers: Tokenizers, config: DataConfig, spool: Path) -
             ((sources, targets),) = encoded(pairs, tokenizers, n_processes=1)
             if config.truncate_source:
                 sources = sources.truncated(config.max_length - 1)
-            for pair, source, target in zip(pairs, _sentences(sources), _sentences(targets), strict=True):
+            each = (
+                _divided(x, side.lengths)
+                for side, pieces in ((sources, of_source), (targets, of_target))
+                for x in (side.ids, pieces.kinds(side))
+            )
+            for pair, source, source_kinds, target, target_kinds in zip(pairs, *each, strict=True):
                 line, n = next(lines, None), n + 1
                 if line is None:
                     raise _other_number(name, f"{n - 1:,}", sum(text.sizes))
@@ -124,7 +163,10 @@ def _each(file: Path, tokenizers: Tokenizers, config: DataConfig, spool: Path) -
                 links = _read(line[0], [len(side) for side in words], f"{name}:{n}")
                 is_cut = config.truncate_source and len(source) == config.max_length - 1
                 source_words = of_source.words(source, len(words[0]), may_end_early=is_cut)
-                links_2L = _of_pieces(links, source_words, of_target.words(target, len(words[1])))
+                target_words = of_target.words(target, len(words[1]))
+                links_2L = _NOTHING
+                if links and source_words is not None and target_words is not None:
+                    links_2L = _of_pieces(links, (source_words, source_kinds), (target_words, target_kinds))
                 yield _hash(source, target), links_2L
                 if config.bidirectional:
                     yield _hash(target, source), links_2L[::-1][:, np.lexsort(links_2L[::-1])]
@@ -136,8 +178,9 @@ def _other_number(name: str, found: str, n_pairs: int) -> DataError:
     return DataError(f"{name}: has {found} lines, and data.train {n_pairs:,} pairs. Align the text of data.train")
 
 
-def _sentences(side: Encoded) -> list[Array]:
-    return np.split(side.ids, np.cumsum(side.lengths)[:-1])
+def _divided(x: Array, lengths: Array) -> list[Array]:
+    """What there is of each token, by sentences."""
+    return np.split(x, np.cumsum(lengths)[:-1])
 
 
 def _read(line: str, n_words: list[int], where: str) -> list[tuple[int, int]]:
@@ -158,13 +201,13 @@ def _read(line: str, n_words: list[int], where: str) -> list[tuple[int, int]]:
     return links
 
 
-def _of_pieces(links: list[tuple[int, int]], source_words: Array | None, target_words: Array | None) -> Array:
-    """Links between all tokens of linked words, [2, L], by rising target; none where the words are not known."""
-    if not links or source_words is None or target_words is None:
-        return _NOTHING
+def _of_pieces(links: list[tuple[int, int]], source: tuple[Array, Array], target: tuple[Array, Array]) -> Array:
+    """Links between the tokens of linked words, [2, L], by rising target; `source` and `target` are words and kinds."""
+    (source_words, source_kinds), (target_words, target_kinds) = source, target
     linked = np.zeros((int(target_words.max()) + 2, int(source_words.max(initial=-1)) + 2), np.bool_)
     for i, j in links:
         if i < linked.shape[1] - 1:
             linked[j, i] = True
-    targets, sources = np.nonzero(linked[target_words][:, source_words])  # the number -1 takes the last ones, without
+    of_words = linked[target_words][:, source_words]  # the number -1 takes the last ones, without
+    targets, sources = np.nonzero(of_words & _MAY_LINK[target_kinds][:, source_kinds])
     return np.stack([sources, targets])
