@@ -3,6 +3,7 @@
 python scripts/bench_alignment.py aer PAIRS GOLD --text train.en train.fr --model guided=runs/guided --eflomal FOLDER
 python scripts/bench_alignment.py tags TAGS --text train.en train.fr --model guided=runs/guided [--errors guided]
 python scripts/bench_alignment.py own TAGS --model guided=runs/guided
+python scripts/bench_alignment.py links SOURCE TARGET --eflomal FOLDER > train.links
 
 PAIRS has `source ||| translation` on each line, and GOLD its links as `i-j` (sure) or `ipj` (possible), from 1 (from 0
 with --from-0). Every aligner is estimated on the text with the pairs behind it. The alignment error rate is that of Och
@@ -12,6 +13,8 @@ within it. --errors prints the others of a row. A model has a second row, in whi
 
 `own` translates the sources: as a whole, with tags by both rules, and by the ways that translate the texts of tags by
 themselves. BLEU and chrF are those without tags. A pair of tags is counted if the letters in it are the reference's.
+
+`links` writes those of eflomal for each line of two texts, as data.alignments has them.
 
 --model may be given several times. --eflomal is a folder of `pip install --target FOLDER eflomal`, and --fast-align
 that of the program fast_align; both get the tokens of tfm, and their two directions are symmetrised as in tfm.
@@ -48,6 +51,7 @@ from transformer_cli.addons.alignment.model_links import ModelAligner
 from transformer_cli.addons.alignment.run_align import each_pair
 from transformer_cli.addons.alignment.word_corpus import WordCorpus, are_of_words, tokens_of
 from transformer_cli.addons.documents.document import translate_documents
+from transformer_cli.data.pharaoh import link_line
 from transformer_cli.data.sentencepiece_model import SPACE
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.decoding.results import Candidate, Translated
@@ -382,10 +386,16 @@ def measure_own(arguments: argparse.Namespace) -> None:
             print(f"| {name} | {way} | {scores} | {n} of {n_pairs} |", flush=True)
 
 
+def write_links(arguments: argparse.Namespace) -> None:
+    pairs = list(each_pair(Path(arguments.source), Path(arguments.target)))
+    for links in of_program([], of_eflomal(arguments.eflomal))(pairs):
+        sys.stdout.write(link_line(sorted(links)))
+
+
 def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    aer, tags, own = map(commands.add_parser, ("aer", "tags", "own"))
+    aer, tags, own, links = map(commands.add_parser, ("aer", "tags", "own", "links"))
     aer.add_argument("pairs")
     aer.add_argument("gold")
     aer.add_argument("--from-0", action="store_true")
@@ -393,6 +403,9 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     tags.add_argument("--errors", help="print the errors of this row")
     own.add_argument("tags")
     own.add_argument("--model", action="append", required=True, metavar="NAME=PATH")
+    links.add_argument("source")
+    links.add_argument("target")
+    links.add_argument("--eflomal", required=True)
     for command in (aer, tags):
         command.add_argument("--text", nargs=2, help="source and translation that the aligners are estimated on")
         command.add_argument("--model", action="append", default=[], metavar="NAME=PATH")
@@ -403,7 +416,7 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
 
 def main(words: Sequence[str] | None = None) -> None:
     arguments = parsed(words)
-    {"aer": measure_aer, "tags": measure_tags, "own": measure_own}[arguments.command](arguments)
+    {"aer": measure_aer, "tags": measure_tags, "own": measure_own, "links": write_links}[arguments.command](arguments)
 
 
 if __name__ == "__main__":
