@@ -1,13 +1,15 @@
 """Word alignments beside links that people made, and tags placed by them: the tables of benchmarks/alignment.md.
 
 python scripts/bench_alignment.py aer PAIRS GOLD --text train.en train.fr --model guided=runs/guided --eflomal FOLDER
+                                  [--parts]
 python scripts/bench_alignment.py tags TAGS --text train.en train.fr --model guided=runs/guided [--errors guided]
 python scripts/bench_alignment.py own TAGS --model guided=runs/guided
 python scripts/bench_alignment.py links SOURCE TARGET --eflomal FOLDER > train.links
 
 PAIRS has `source ||| translation` on each line, and GOLD its links as `i-j` (sure) or `ipj` (possible), from 1 (from 0
 with --from-0). Every aligner is estimated on the text with the pairs behind it. The alignment error rate is that of Och
-and Ney 2003. TAGS has a kind, a source with tags and its translation with tags, with tabs in between: the translation
+and Ney 2003; --parts adds that of pairs of some lengths, in words of the longer side, and of links of words and of
+punctuation. TAGS has a kind, a source with tags and its translation with tags, with tabs in between: the translation
 is given, its tags are placed by each alignment, and one is right if it has the same letters before it and, of a pair,
 within it. --errors prints the others of a row. A model has a second row, in which the rules are those of Bergamot.
 
@@ -30,6 +32,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +40,7 @@ import torch
 from tag_placement import (
     SoftAlignment,
     fragments,
+    n_letters,
     placed_by_bergamot,
     placed_by_search,
     spaced,
@@ -67,6 +71,7 @@ Links = set[tuple[int, int]]
 Align = Callable[[Sequence[Pair]], list[Links]]
 Place = Callable[[Sequence[Row]], list[str]]  # the translations of rows with their tags
 CPU = torch.device("cpu")
+LENGTHS = (0, 10, 18, 26, 1000)
 LINK = re.compile(r"(\d+)([-p])(\d+)")
 EFLOMAL = """
 import sys
@@ -205,6 +210,24 @@ def error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence
         counts.found_sure += len(a & s)
         counts.found_possible += len(a & (s | p))
     return counts
+
+
+def parts(pairs: Sequence[Pair]) -> Iterator[tuple[str, list[Links]]]:
+    """For each part of the pairs its name and all links that it may have."""
+    words = [(source.split(), target.split()) for source, target in pairs]
+    every = [{(i, j) for i in range(len(source)) for j in range(len(target))} for source, target in words]
+    for low, high in pairwise(LENGTHS):
+        name = f"to {high} words" if high < LENGTHS[-1] else f"from {low + 1} words"
+        yield (
+            name,
+            [one if low < max(map(len, pair)) <= high else set() for pair, one in zip(words, every, strict=True)],
+        )
+    of_words = [
+        {(i, j) for i, j in one if n_letters(source[i]) and n_letters(target[j])}
+        for (source, target), one in zip(words, every, strict=True)
+    ]
+    yield "words", of_words
+    yield "punctuation", [one - some for one, some in zip(every, of_words, strict=True)]
 
 
 def read_gold(path: Path, first: int) -> tuple[list[Links], list[Links]]:
@@ -349,8 +372,13 @@ def measure_aer(arguments: argparse.Namespace) -> None:
     print("| aligner | precision | recall | AER | links | seconds |", "|---|---:|---:|---:|---:|---:|", sep="\n")
     for name, align in aligners(arguments, text):
         start = time.perf_counter()
-        counts = error_rate(align(pairs), sure, possible)
+        found = align(pairs)
+        counts = error_rate(found, sure, possible)
         print(f"| {name} | {counts.row()} | {counts.found:,} | {time.perf_counter() - start:.0f} |", flush=True)
+        for part, links in parts(pairs) if arguments.parts else ():
+            of_part = [[one & other for one, other in zip(x, links, strict=True)] for x in (found, sure, possible)]
+            counts = error_rate(*of_part)
+            print(f"| {name}, {part} | {counts.row()} | {counts.found:,} | |", flush=True)
 
 
 def measure_tags(arguments: argparse.Namespace) -> None:
@@ -399,6 +427,7 @@ def parsed(words: Sequence[str] | None) -> argparse.Namespace:
     aer.add_argument("pairs")
     aer.add_argument("gold")
     aer.add_argument("--from-0", action="store_true")
+    aer.add_argument("--parts", action="store_true")
     tags.add_argument("tags")
     tags.add_argument("--errors", help="print the errors of this row")
     own.add_argument("tags")

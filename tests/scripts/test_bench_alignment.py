@@ -22,6 +22,19 @@ def test_the_error_rate_is_that_of_och_and_ney() -> None:
     assert bench.error_rate(sure, sure, possible).row() == "100.0 % | 100.0 % | 0.0 %"
 
 
+def test_the_parts_are_those_of_lengths_and_of_words_and_punctuation() -> None:
+    pairs = [("a red car .", "une voiture rouge ."), ("w " * 11, "v " * 30)]
+    found = {name: [len(links) for links in of_pairs] for name, of_pairs in bench.parts(pairs)}
+    assert found == {
+        "to 10 words": [16, 0],
+        "to 18 words": [0, 0],
+        "to 26 words": [0, 0],
+        "from 27 words": [0, 330],
+        "words": [9, 330],
+        "punctuation": [7, 0],
+    }
+
+
 def test_gold_links_are_sure_or_possible_and_count_from_one(tmp_path: Path) -> None:
     (tmp_path / "gold").write_text("1-1 2p3\n\n")
     assert bench.read_gold(tmp_path / "gold", 1) == ([{(0, 0)}, set()], [{(1, 2)}, set()])
