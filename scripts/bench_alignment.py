@@ -213,7 +213,7 @@ def error_rate(found: Sequence[Links], sure: Sequence[Links], possible: Sequence
 
 
 def parts(pairs: Sequence[Pair]) -> Iterator[tuple[str, list[Links]]]:
-    """For each part of the pairs its name and all links that it may have."""
+    """The name of each part of the pairs, and all links that it may have."""
     words = [(source.split(), target.split()) for source, target in pairs]
     every = [{(i, j) for i in range(len(source)) for j in range(len(target))} for source, target in words]
     for low, high in pairwise(LENGTHS):

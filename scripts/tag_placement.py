@@ -156,7 +156,7 @@ def marked(text: str, letters: dict[Tag, list[int]], alone: Sequence[tuple[int, 
 
 @dataclass
 class Element:
-    """What is between the tags of a pair; `name` is empty of a whole text."""
+    """A pair of tags with its content; `name` is empty of a whole text."""
 
     name: str
     children: list["Element | str"] = field(default_factory=list)
@@ -207,7 +207,7 @@ def tag_by_tag(tree: Element, translations: Mapping[str, str]) -> str:
 
 
 def placed_by_search(tree: Element, translations: Mapping[str, str]) -> str:
-    """As LibreTranslate: the whole text, where its translation has those of the tags' own texts, and else tag by tag.
+    """The whole text, where its translation has those of the tags' own texts, and else tag by tag: LibreTranslate.
 
     The whole is that of the innermost tag that has others in it, or of the text. The translations of its tags may not
     touch. A text with a tag that is alone is translated tag by tag.

@@ -110,7 +110,7 @@ def test_punctuation_beside_a_word_has_no_links_of_the_word(
 
 
 def spelt(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """For each token the word or the punctuation that it is in."""
+    """The word or the punctuation that each token is in."""
     text = "".join(tokenizer.pieces(ids)[:-1]).replace(SPACE, " ")
     parts = [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
     ends = np.cumsum([len(piece) for piece in tokenizer.pieces(ids)])

@@ -86,7 +86,7 @@ def test_own_translations_are_scored_without_tags_and_by_the_letters_within(
 def test_the_links_of_eflomal_are_those_of_words_and_a_line_for_each_pair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of cake? and gâteau ? the tokens are 3 and 3, and the words 2 and 3."""
+    """The tokens of `a cake?` and `un gâteau ?` are 3 and 3, and the words 2 and 3."""
     (tmp_path / "en").write_text("a cake?\n\nyes.\n", encoding="utf-8")
     (tmp_path / "fr").write_text("un gâteau ?\n\noui.\n", encoding="utf-8")
     links = [{(0, 0), (1, 1), (2, 2)}, {(0, 0), (1, 1)}]
