@@ -56,18 +56,18 @@ class Opened:
     def decode_config(self, config: DecodeConfig, device: torch.device) -> DecodeConfig:
         """`config` with the precision that auto means on `device`; auto stays for an export, which has its own.
 
-        A shortlist that is auto is the one beside the model. An engine with arithmetic of its own has `config`
-        as it is.
+        A shortlist that is auto is the one beside the model. An engine with arithmetic of its own has the rest of
+        `config` as it is.
 
         A length penalty that is unset is that of the model, or the mean of those of several.
 
         Raises EnvironmentFault for a precision that the device lacks.
         """
+        if config.shortlist is not None:
+            config = replace(config, shortlist=str(shortlist_path(config.shortlist, self.paths[0])))
         if engine_kind(self.engine).own_arithmetic:
             return config
         config = with_own_length_penalty(config, self.length_penalties)
-        if config.shortlist is not None:
-            config = replace(config, shortlist=str(shortlist_path(config.shortlist, self.paths[0])))
         on_it = on_device(config, device)
         return config if any(isinstance(model, Exported) for model in self.models) else on_it
 

@@ -1,8 +1,10 @@
 """`tfm bench students`: each model by the engines that run it, with the scores of its translations, and the front."""
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.addons.interop.toy_languages import nllb
@@ -10,6 +12,7 @@ from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
 from transformer_cli.addons.benchmarks.students import Contender, mark_best
+from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 
 
 @pytest.fixture
@@ -43,6 +46,29 @@ def test_the_scores_are_those_of_evaluate(folder: Path) -> None:
         assert found["chrf"] == pytest.approx(by_name["chrF2"], abs=0.01)
         assert found["tokens_per_s"] > 0
         assert found["one_p50_ms"] <= found["one_p99_ms"]
+
+
+def test_a_shortlist_is_measured_beside_the_search_without(folder: Path) -> None:
+    """Of a model that has none, a note says so; where none has one, it is refused before anything is measured."""
+    models = ["--checkpoint", "m/a.safetensors", "--checkpoint", "b.safetensors"]
+    (folder / "m").mkdir()
+    shutil.move(folder / "a.safetensors", folder / "m")
+    command = ["bench", "students", *models, *TEXT, "decode.shortlist=auto"]
+    refused(command, folder, code=4, says=["decode.shortlist=m/shortlist.safetensors: no such file", "tfm shortlist"])
+    file = model_file(seed=3)
+    some = np.arange(0, len(file.tokenizers.target), 2)
+    none = np.zeros(1 + len(file.tokenizers.source), np.int64)
+    list_of_all = Shortlist(some, none, np.empty(0, np.int64))
+    list_of_all.write(folder / "m" / SHORTLIST_FILE, file.tokenizers, (file.source_lang, file.target_lang))
+    ran = run([*command, "n_lines=1"], folder)
+    assert ran.code == 0, ran.err.decode()
+    cells = [[cell.strip() for cell in row.split("|")] for row in ran.out.decode().splitlines() if row.startswith("| ")]
+    searches = {name: [cell[3] for cell in cells if cell[1:3] == [name, "torch"]] for name in models[1::2]}
+    assert searches == {
+        "m/a.safetensors": ["beam 4", "greedy", "beam 4, shortlist", "greedy, shortlist"],
+        "b.safetensors": ["beam 4", "greedy"],
+    }
+    assert b"b.safetensors is not measured with a shortlist: decode.shortlist=shortlist.safetensors: no such" in ran.out
 
 
 def test_a_model_of_several_languages_is_measured_in_one_direction(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from transformer_cli.addons.interop import firefox, firefox_engine, firefox_kind
 from transformer_cli.addons.interop.conversions import kept_conversion
 from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.firefox_engine import FIREFOX_ALONE, FIREFOX_WITH_TORCH, FirefoxEngine
-from transformer_cli.addons.interop.firefox_library import FirefoxFiles, FirefoxLibrary
+from transformer_cli.addons.interop.firefox_library import LEXICON, FirefoxFiles, FirefoxLibrary
 from transformer_cli.addons.serving.apis.own import response_json
 from transformer_cli.addons.serving.keys import ServeConfig
 from transformer_cli.addons.serving.models import ModelTable
@@ -34,6 +34,7 @@ from transformer_cli.decoding.engine import DecodeRequest, check_supported
 from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 from transformer_cli.decoding.torch_engine import TorchEngine
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.models.file import ModelFile, write_model
@@ -161,13 +162,40 @@ def test_alignments_and_token_scores_are_those_of_torch_where_it_has_the_model(p
         ({"max_extra_length": 9}, r"decode\.max_extra_length=9"),
         ({"length_penalty": 1.0}, r"decode\.length_penalty=1"),
         ({"no_repeat_ngram": 3}, r"decode\.no_repeat_ngram=3"),
-        ({"shortlist": "auto"}, r"decode\.shortlist=auto: .*options\.shortlist"),
         ({"batch_invariant": True}, r"decode\.batch_invariant=true"),
     ],
 )
 def test_settings_that_it_does_not_follow_are_refused_by_name(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         check_supported(FIREFOX_WITH_TORCH, DecodeConfig(**{**GREEDY, **settings}))
+
+
+def test_a_shortlist_is_converted_with_the_model_and_kept_apart(
+    path: Path, folder: Path, model: ModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The conversion has the lists of an export with it; a folder has its own."""
+    n, some = len(model.tokenizers.source), np.arange(0, len(model.tokenizers.target), 3)
+    shortlist = Shortlist(some, np.zeros(n + 1, np.int64), np.empty(0, np.int64))
+    shortlist.write(path.parent / SHORTLIST_FILE, model.tokenizers, (model.source_lang, model.target_lang))
+    (exported := path.parent / "exported").mkdir()
+    wanted = firefox.write(model, exported, LINES, shortlist).translate(LINES)
+    monkeypatch.setattr(firefox, "FEWEST_IDENTICAL", 0.5)
+    monkeypatch.setattr(firefox_kind, "text_without_tags", lambda *_: (LINES, "test"))
+    without = conversion_beside(path)
+    with api.load(path, engine="firefox", device="cpu", shortlist="auto", **GREEDY) as translator:
+        found = [result.text for result in translator.translate(LINES)]
+        with_list = translator.shared.engine.directory  # type: ignore[attr-defined]
+    assert found == wanted
+    assert (with_list / LEXICON).read_bytes() == (exported / LEXICON).read_bytes()
+    assert not (without / LEXICON).exists()
+    assert without.parent == with_list.parent
+    with api.load(path, engine="firefox", device="cpu", **GREEDY) as translator:
+        assert [result.text for result in translator.translate(LINES)] == asked(folder, LINES)
+        with pytest.raises(ConfigError, match=r"decode\.shortlist=auto: .*options\.shortlist"):
+            check_supported(translator.shared.engine.capabilities, replace(DECODE, shortlist="auto"))
+    shutil.rmtree(with_list)
+    with pytest.raises(ConfigError, match=r"decode\.shortlist=auto: .*options\.shortlist"):
+        api.load(folder, device="cpu", shortlist="auto", **GREEDY)
 
 
 @each(

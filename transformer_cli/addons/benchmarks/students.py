@@ -17,8 +17,9 @@ from transformer_cli.config.decode import DecodeConfig, Quantize
 from transformer_cli.config.shared import TORCH, engine_names
 from transformer_cli.data.lines import read_lines
 from transformer_cli.decoding.directions import asked_tags, known_languages
-from transformer_cli.decoding.opening import open_models
+from transformer_cli.decoding.opening import Opened, open_models
 from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.shortlist import Shortlist, shortlist_path
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import CheckpointError, ConfigError, DataError, EnvironmentFault
 from transformer_cli.evaluation.metrics import bleu, chrf
@@ -86,17 +87,19 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
     lines, references = lines[: config.n_lines], None if references is None else references[: config.n_lines]
     if config.picture is not None:
         check_picture(Path(config.picture))
-    greedy = replace(config.decode, search="greedy", beam_size=1, n_best=1)
-    for checkpoint in config.checkpoints:  # what cannot be measured is refused before anything is
-        model = open_models(checkpoint, runs=config.runs, decode=greedy).models[0]
+    greedy = replace(config.decode, search="greedy", beam_size=1, n_best=1, shortlist=None)
+    models = [open_models(checkpoint, runs=config.runs, decode=greedy) for checkpoint in config.checkpoints]
+    for model, *_ in (opened.models for opened in models):  # what cannot be measured is refused before anything is
         tags_of(model, config)
         if references is not None:
             tokenization_of(_target_of(model, config), config)
     found = Measured("students", _COLUMNS)
+    without = without_shortlist(models, config)
+    found.notes += [f"{name} is not measured with a shortlist: {why}" for name, why in without.items()]
     contenders: list[Contender] = []
     for threads in thread_counts(device):
         with n_threads(threads):
-            opened = list(_opened(config, device, threads, found.notes if threads == 1 else []))
+            opened = list(_opened(config, device, threads, set(without), found.notes if threads == 1 else []))
             _measure(opened, lines, config.rounds)
             contenders += opened
     for one in contenders:
@@ -116,6 +119,23 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
             [one.point for one in contenders if one.threads == 1 and one.bleu is not None], Path(config.picture)
         )
         found.notes.append(f"Picture: {config.picture}")
+    return found
+
+
+def without_shortlist(models: Sequence[Opened], config: BenchConfig) -> dict[str | None, CheckpointError]:
+    """The checkpoints that decode.shortlist is not for, and why. Raises CheckpointError if these are all."""
+    found: dict[str | None, CheckpointError] = {}
+    if config.decode.shortlist is None:
+        return found
+    for checkpoint, opened in zip(config.checkpoints, models, strict=True):
+        model = opened.models[0]
+        try:
+            path = shortlist_path(config.decode.shortlist, opened.paths[0])
+            Shortlist.read(path, model.tokenizers, (model.source_lang, model.target_lang))
+        except CheckpointError as error:
+            found[checkpoint] = error
+    if found.keys() == set(config.checkpoints):
+        raise found[config.checkpoints[0]]
     return found
 
 
@@ -139,14 +159,20 @@ def n_threads(n: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _opened(config: BenchConfig, device: torch.device, threads: int, notes: list[str]) -> Iterator[Contender]:
-    """Each model with each engine that runs it, and each search that this has; why not is a note."""
+def _opened(
+    config: BenchConfig, device: torch.device, threads: int, without: set[str | None], notes: list[str]
+) -> Iterator[Contender]:
+    """Each model with each engine that runs it, and each search that this has; why not is a note.
+
+    Those `without` a shortlist are measured without.
+    """
     known = engine_names()
     for checkpoint in config.checkpoints:
+        searches = list(_searches(replace(config.decode, shortlist=None) if checkpoint in without else config.decode))
         for engine, quantize in _WAYS:
             if engine not in known:
                 continue
-            for search, decode in _searches(config.decode):
+            for search, decode in searches:
                 name = f"{engine} int8" if quantize is Quantize.int8 else engine
                 try:
                     yield _open(
@@ -156,15 +182,18 @@ def _opened(config: BenchConfig, device: torch.device, threads: int, notes: list
                     if engine == TORCH:
                         raise
                     note = f"{checkpoint or 'the newest run'} is not measured by {engine}: {error}"
-                    if note not in notes and search == "greedy":
+                    if note not in notes and decode.search == "greedy":
                         notes.append(note)
 
 
 def _searches(decode: DecodeConfig) -> Iterator[tuple[str, DecodeConfig]]:
-    """The search that is set, and greedy search."""
-    if decode.beam_size > 1 and decode.search == "beam":
-        yield f"beam {decode.beam_size}", decode
-    yield "greedy", replace(decode, search="greedy", beam_size=1, n_best=1)
+    """The search that is set, and greedy search, each also with the shortlist where there is one."""
+    for shortlist in dict.fromkeys([None, decode.shortlist]):
+        suffix = "" if shortlist is None else ", shortlist"
+        if decode.beam_size > 1 and decode.search == "beam":
+            yield f"beam {decode.beam_size}{suffix}", replace(decode, shortlist=shortlist)
+        greedy = replace(decode, search="greedy", beam_size=1, n_best=1, shortlist=shortlist)
+        yield f"greedy{suffix}", greedy
 
 
 def _open(

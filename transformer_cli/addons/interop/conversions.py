@@ -51,6 +51,10 @@ class Conversion(Protocol):
     def quantization(self) -> str:
         """The number format."""
 
+    @property
+    def variant(self) -> str:
+        """What distinguishes it from other conversions of the same model, as part of a file name."""
+
     def check(self, config: ModelConfig) -> None:
         """Raise ConfigError for a model that the library cannot express."""
 
@@ -69,6 +73,10 @@ class CTranslate2Conversion:
     engine: str = PROGRAM
     program: str = "CTranslate2"
     package: str = "ctranslate2"
+
+    @property
+    def variant(self) -> str:
+        return self.quantization
 
     def check(self, config: ModelConfig) -> None:
         ctranslate2.check(config)
@@ -100,7 +108,7 @@ def kept_conversion(path: Path, conversion: Conversion) -> Exported:
     imported(conversion.package, needs=f"engine={conversion.engine}")
     path = path.resolve()
     sha256 = sha256_of(path)
-    name = f"{sha256[:16]}-{conversion.quantization}"
+    name = f"{sha256[:16]}-{conversion.variant}"
     beside = beside_model(path) / f".{conversion.engine}"
     cache: Path | None = None
     if (found := _read(beside / name, conversion)) is not None:

@@ -51,7 +51,8 @@ FIREFOX_ALONE = Capabilities(
         "--token-scores": _NO_NUMBERS,
     },
 )
-FIREFOX_WITH_TORCH = replace(FIREFOX_ALONE, scores=True, attention=True)  # torch force-decodes
+# Of a model file: torch force-decodes, and the lists of a shortlist are converted with the model.
+FIREFOX_WITH_TORCH = replace(FIREFOX_ALONE, scores=True, attention=True, shortlist=True)
 _TOKENS = 512  # source tokens that a worker gets at a time
 
 
@@ -72,7 +73,8 @@ class FirefoxEngine:
         remedy: str = "Write it again with `tfm export firefox --overwrite`",
         with_torch: Callable[[], Engine] | None = None,
     ) -> None:
-        self.capabilities = FIREFOX_ALONE if with_torch is None else FIREFOX_WITH_TORCH
+        of_file = replace(FIREFOX_WITH_TORCH, shortlist=files.lexicon is not None)
+        self.capabilities = FIREFOX_ALONE if with_torch is None else of_file
         self.directory, self.tokenizers, self.text = files.model.parent, tokenizers, text
         self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
         self.torch_engine: Engine | None = None

@@ -24,10 +24,12 @@ from transformer_cli.addons.interop.registries import Verdict
 from transformer_cli.addons.interop.run_export import refuse_tags, text_without_tags
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.engine import check_supported
 from transformer_cli.decoding.engines import EngineKind
 from transformer_cli.decoding.results import TranslateOptions
+from transformer_cli.decoding.shortlist import Shortlist
 from transformer_cli.decoding.torch_engine import torch_engine
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError
@@ -73,7 +75,7 @@ class FirefoxKind(EngineKind):
         check_supported(FIREFOX_ALONE if isinstance(model, Exported) else FIREFOX_WITH_TORCH, decode, options)
         if device.type != "cpu":
             LOGGER.info("%s: computes on the CPU, as it has no device=%s", ENGINE_FIREFOX, device.type)
-        exported = model if isinstance(model, Exported) else kept_conversion(paths[0], FirefoxConversion())
+        exported = model if isinstance(model, Exported) else kept_conversion(paths[0], _conversion(model, decode))
         return FirefoxEngine(
             _files_of(exported.directory),
             model.tokenizers,
@@ -83,14 +85,29 @@ class FirefoxKind(EngineKind):
         )
 
 
+def _conversion(model: ModelFile, decode: DecodeConfig) -> "FirefoxConversion":
+    """The conversion with the lists of decode.shortlist. Raises CheckpointError for those of another model."""
+    if decode.shortlist is None:
+        return FirefoxConversion()
+    path = Path(decode.shortlist)
+    shortlist = Shortlist.read(path, model.tokenizers, (model.source_lang, model.target_lang))
+    return FirefoxConversion(shortlist, file_sha256(path))
+
+
 @dataclass(frozen=True)
 class FirefoxConversion:
-    """What `tfm export firefox` writes, without a shortlist."""
+    """What `tfm export firefox` writes."""
 
+    shortlist: Shortlist | None = None
+    shortlist_sha256: str = ""
     engine: str = FIREFOX
     program: str = "Firefox's engine"
     package: str = PACKAGE
     quantization: str = "int8"
+
+    @property
+    def variant(self) -> str:
+        return self.quantization if self.shortlist is None else f"{self.quantization}-{self.shortlist_sha256[:16]}"
 
     def check(self, config: ModelConfig) -> None:
         firefox.check(config)
@@ -104,7 +121,7 @@ class FirefoxConversion:
     def write(self, path: Path, model: ModelFile, folder: Path) -> tuple[str, Verdict]:
         refuse_tags(model, ENGINE_FIREFOX, "Use engine=torch")
         lines, whose = text_without_tags(model, path, FirefoxExporter.n_lines)
-        return whose, firefox.write(model, folder, lines, None).verified(lines)
+        return whose, firefox.write(model, folder, lines, self.shortlist).verified(lines)
 
 
 def read_folder(directory: Path) -> Exported:
