@@ -43,6 +43,19 @@ def test_prepacking_changes_nothing_in_the_model_and_shares_its_embeddings() -> 
     assert model.output_embedding.as_output is None
 
 
+def test_what_a_step_calls_most_are_functions() -> None:
+    """A call of a module costs as much as a product of few rows."""
+    called: set[str] = set()
+    decoder = TransformerDecoder(prepack(toy_model(torch.float32, dropout=0.5)))
+    cache = decoder.start(toy_pair()[0], beam_size=2, max_length=4)
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda one, *_: called.add(type(one).__name__))
+    try:
+        decoder.step(torch.tensor([1, 1, 1, 1]), cache)
+    finally:
+        hook.remove()
+    assert called == {"TokenEmbedding", "SinusoidalPositions", "Residual"}
+
+
 @each("has_bias", [True, False])
 @each("n_rows", [1, 5, 200])
 def test_a_prepacked_product_is_the_product(n_rows: int, has_bias: bool) -> None:

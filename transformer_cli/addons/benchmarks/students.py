@@ -1,7 +1,7 @@
 """`tfm bench students`: quality, speed and size of models by each engine, in turn on one text."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,7 +100,7 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
     for threads in thread_counts(device):
         with n_threads(threads):
             opened = list(_opened(config, device, threads, set(without), found.notes if threads == 1 else []))
-            _measure(opened, lines, config.rounds)
+            _measure(opened, lines, config.rounds, device)
             contenders += opened
     for one in contenders:
         _score(one, config, references)
@@ -114,6 +114,8 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
         f" {config.rounds}, in turn; the median, in brackets the quartiles. Pareto: no other is as fast and has more"
         " BLEU."
     )
+    if counts_processor_time(1, device):
+        found.notes.append("Seconds of one thread are those of processor time, which other programs take none of.")
     if config.picture is not None:
         draw_students(
             [one.point for one in contenders if one.threads == 1 and one.bleu is not None], Path(config.picture)
@@ -240,25 +242,31 @@ def weights_size(translator: Translator, path: Path, model: ModelFile | Exported
     return sum(file.stat().st_size for file in Path(directory).rglob("*") if file.is_file())
 
 
-def _measure(contenders: Sequence[Contender], lines: Sequence[str], rounds: int) -> None:
+def _measure(contenders: Sequence[Contender], lines: Sequence[str], rounds: int, device: torch.device) -> None:
     for one in contenders:
         one.n_tokens = sum(len(ids) + 1 for ids in one.translator.tokenizers.source.encode(lines))
         one.texts = _texts(one.translator, lines)
     for _ in range(rounds):
         for one in contenders:
-            one.seconds.append(_seconds(one.translator, lines))
+            clock = time.process_time if counts_processor_time(one.threads, device) else time.perf_counter
+            one.seconds.append(_seconds(one.translator, lines, clock))
             if one.threads == 1:
-                one.alone += [_seconds(one.translator, [line]) for line in lines[:LINES_ALONE]]
+                one.alone += [_seconds(one.translator, [line], clock) for line in lines[:LINES_ALONE]]
+
+
+def counts_processor_time(threads: int, device: torch.device) -> bool:
+    """Whether seconds are those of the processor, which other programs take none of: one thread never waits."""
+    return threads == 1 and device.type == "cpu"
 
 
 def _texts(translator: Translator, lines: Sequence[str]) -> list[str]:
     return [translated.hypotheses[0][0] for translated in translator.translate(lines)]
 
 
-def _seconds(translator: Translator, lines: Sequence[str]) -> float:
-    start = time.perf_counter()
+def _seconds(translator: Translator, lines: Sequence[str], clock: Callable[[], float]) -> float:
+    start = clock()
     _texts(translator, lines)
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def tokenization_of(language: str, config: BenchConfig) -> Tokenization:
