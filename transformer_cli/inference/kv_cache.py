@@ -60,7 +60,7 @@ class KVCache:
         n_groups = n_sentences * beam_size // group_size
 
         def allocate(x: Tensor) -> Tensor:
-            return x.new_empty(n_groups, x.size(-2), max_length * group_size, x.size(-1))
+            return empty_by_position(x, n_groups, x.size(-2), max_length * group_size, x.size(-1))
 
         return cls(
             keys_GHME=[allocate(k) for k, _ in like],
@@ -187,8 +187,8 @@ class DecoderCache(KVCache):
             beam_size=beam_size,
             max_length=max_length,
             states_RD=empty_states(memory, n_sentences * beam_size, state_width),
-            memory_keys_BHSE=[k.transpose(1, 2).contiguous() for k, _ in memory],
-            memory_values_BHSE=[v.transpose(1, 2).contiguous() for _, v in memory],
+            memory_keys_BHSE=[by_position(k.transpose(1, 2)) for k, _ in memory],
+            memory_values_BHSE=[by_position(v.transpose(1, 2)) for _, v in memory],
             source_mask_BHNS=of_each_head(additive_mask(source_mask_B11S, k.dtype), k.size(-2)),
             keeps_attention=keeps_attention,
             window=window,
@@ -393,6 +393,19 @@ def own_history_mask(group_size: int, like: Tensor) -> Tensor:
 def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where the boolean `mask` is True, -inf elsewhere."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -math.inf)
+
+
+def empty_by_position(like: Tensor, n_groups: int, n_heads: int, n_positions: int, width: int) -> Tensor:
+    """A tensor [G, H, M, E], on a CPU with all rows of one position together: a step writes these at once."""
+    if not like.is_cpu:
+        return like.new_empty(n_groups, n_heads, n_positions, width)
+    return like.new_empty(n_positions, n_groups, n_heads, width).permute(1, 2, 0, 3)
+
+
+def by_position(x_GHME: Tensor) -> Tensor:
+    """A copy, as `empty_by_position` lays it out."""
+    n_groups, n_heads, n_positions, width = x_GHME.shape
+    return empty_by_position(x_GHME, n_groups, n_heads, n_positions, width).copy_(x_GHME)
 
 
 def of_each_head(mask_G1NM: Tensor, n_heads: int) -> Tensor:

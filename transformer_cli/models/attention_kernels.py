@@ -14,6 +14,9 @@ from torch import Tensor
 
 from transformer_cli.models.triton_support import triton_runs
 
+# Multiplications of one batched product, below which torch computes it on a CPU in a loop without vector instructions.
+_PLAIN_LOOP = 400
+
 
 def is_restricted(length: int, window: int | None, *, causal: bool) -> bool:
     """Whether a window keeps any position of a sentence from another that it would attend to without it."""
@@ -100,6 +103,11 @@ def decode_attention(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: 
         return y_GHNE.transpose(1, 2)
     # So few queries are two batched products of small matrices; torch's fused kernel for CPUs is made for many.
     n_groups, n_queries, n_heads, width = q_GNHE.shape
+    if n_queries == 1 and k_GHME.size(2) * width < _PLAIN_LOOP:
+        scores_GHM = (q_GNHE.transpose(1, 2) * k_GHME).sum(-1).mul_(width**-0.5)
+        if mask_GHNM is not None:
+            scores_GHM += mask_GHNM.squeeze(2)
+        return (scores_GHM.softmax(-1)[..., None] * v_GHME).sum(2)[:, None]
     q_KNE = (q_GNHE if n_queries == 1 else q_GNHE.transpose(1, 2)).reshape(-1, n_queries, width)
     k_KEM = k_GHME.flatten(0, 1).transpose(1, 2)
     if mask_GHNM is None:
