@@ -49,7 +49,7 @@ def test_the_scores_are_those_of_evaluate(folder: Path) -> None:
 
 
 def test_a_shortlist_is_measured_beside_the_search_without(folder: Path) -> None:
-    """Of a model that has none, a note says so; where none has one, it is refused before anything is measured."""
+    """A note names a model that has none. Where none has one, the bench refuses before it measures anything."""
     models = ["--checkpoint", "m/a.safetensors", "--checkpoint", "b.safetensors"]
     (folder / "m").mkdir()
     shutil.move(folder / "a.safetensors", folder / "m")
