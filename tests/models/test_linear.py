@@ -28,7 +28,7 @@ def test_onednn_finds_the_products_and_gradients_of_float64(shape: tuple[int, ..
     wanted = [tensor.detach().double().requires_grad_() for tensor in given]
     y, y64 = project(*given), F.linear(*wanted)
     assert y.grad_fn is not None
-    assert "OneDnn" in y.grad_fn.name()
+    assert y.grad_fn.name().startswith("_Product")
     grad = torch.randn_like(y)
     y.backward(grad)
     y64.backward(grad.double())

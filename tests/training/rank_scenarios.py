@@ -24,7 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tests.toy.run import CPU, MODEL, aligned, config, metrics, model_file, packed, prepared
-from transformer_cli.config.train import InitConfig, LoraConfig, OnSpike, Sharding, TrainConfig
+from transformer_cli.config.train import FrozenPrecision, InitConfig, LoraConfig, OnSpike, Sharding, TrainConfig
 from transformer_cli.data.batching import Batch
 from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.metrics import Score
@@ -405,7 +405,7 @@ def fine_tuning(folder: Path) -> dict[str, Any]:
 
 def fine_tuning_shards(folder: Path) -> dict[str, Any]:
     importlib.import_module("torch.distributed.fsdp")
-    ((_, changes), _) = _fine_tuning(folder)
+    (_, changes), *_ = _fine_tuning(folder)
     sharded = replace(config(max_tokens_per_microbatch=8, sharding=Sharding.full), **changes)
     return {
         "1 ranks": together(folder / "1", 1, replace(SETTINGS, **changes)),
@@ -439,7 +439,8 @@ def _fine_tuning(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     source.write_bytes(packed(model_file(seed=5, norm=MODEL.norm)))
     frozen = InitConfig(from_=str(source), freeze=["encoder", "embeddings"])
     lora = {"init": InitConfig(from_=str(source)), "lora": LoraConfig(rank=3, dropout=0.1)}
-    return [("frozen", {"init": frozen}), ("lora", lora)]
+    narrow = {**lora, "train": replace(SETTINGS.train, frozen_precision=FrozenPrecision.bf16)}
+    return [("frozen", {"init": frozen}), ("lora", lora), ("16 bits", narrow)]
 
 
 def main() -> None:

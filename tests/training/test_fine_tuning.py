@@ -229,7 +229,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["frozen", "lora"])
+@pytest.mark.parametrize("name", ["frozen", "lora", "16 bits"])
 @pytest.mark.parametrize("other", ["2 ranks", "resumed"])
 def test_several_ranks_learn_what_one_learns(ranks: tuple[Path, dict[str, Any]], name: str, other: str) -> None:
     _, outcome = ranks

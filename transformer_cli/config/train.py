@@ -109,6 +109,11 @@ class Precision(Enum):
     fp16 = "fp16"
 
 
+class FrozenPrecision(Enum):
+    fp32 = "fp32"
+    bf16 = "bf16"  # half the memory; rounded once, when training begins
+
+
 class Sharding(Enum):
     none = "none"  # every rank holds the whole model
     full = "full"  # each holds a part of every layer, of its gradient and of the optimizer's state (FSDP)
@@ -342,6 +347,12 @@ class TrainSettings:
         Precision.auto,
         "Number format of matrix products; auto: bf16 or fp16 on a GPU, fp32 on a CPU.",
         affects="rounding",
+    )
+    frozen_precision: FrozenPrecision = key(
+        FrozenPrecision.fp32,
+        "Number format in memory of the matrices that are not trained, by init.freeze or lora.rank; bf16 halves it, and"
+        " rounds them once, at the start.",
+        affects="weights",
     )
     profile: bool = key(False, "Trace a few updates and log where their time goes.", affects="log")
     sharding: Sharding = key(
@@ -615,6 +626,10 @@ class TrainConfig:
                 f"lora.also=[{','.join(self.lora.also)}]: without lora.rank all is trained. Set lora.rank, or name"
                 " what is not trained with init.freeze"
             )
+        if self.train.frozen_precision is FrozenPrecision.bf16 and not init.freeze and not self.lora.rank:
+            raise ConfigError(
+                "train.frozen_precision=bf16: nothing is frozen. Set lora.rank or init.freeze, or leave it out"
+            )
         if self.lora.rank and self.train.ema is not None:
             raise ConfigError(
                 f"train.ema={self.train.ema}: averages weights, and with lora.rank={self.lora.rank} those that are"
@@ -688,6 +703,11 @@ class TrainConfig:
         for setting, is_set, instead in (
             (f"train.ema={self.train.ema}", self.train.ema is not None, "train.ema=null"),
             (f"lora.rank={self.lora.rank}", self.lora.rank > 0, "train.sharding=none"),
+            (
+                f"train.frozen_precision={self.train.frozen_precision.name}",
+                self.train.frozen_precision is not FrozenPrecision.fp32,
+                "train.frozen_precision=fp32",
+            ),
             # A layer that one rank skips is one that others wait for it to gather.
             (f"model.layer_drop={self.model.layer_drop:g}", self.model.layer_drop > 0, "model.layer_drop=0"),
             ("train.max_tokens_per_microbatch=auto", self.train.max_tokens_per_microbatch == AUTO, "a number"),

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
 from transformer_cli.errors import CheckpointError, EnvironmentFault
+from transformer_cli.models.embeddings import TokenEmbedding
 from transformer_cli.models.ensemble import AnyTokenModel, Ensemble
 
 _ModelT = TypeVar("_ModelT", bound=AnyTokenModel)
@@ -69,7 +70,8 @@ def in_precision(model: _ModelT, wanted: DecodePrecision, device: torch.device) 
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
-    return next(model.parameters()).dtype
+    """The type that a model computes in: its widest, as matrices that training has frozen may be in 16 bits."""
+    return max((parameter.dtype for parameter in model.parameters()), key=lambda dtype: dtype.itemsize)
 
 
 def converted(model: _ModelT, dtype: torch.dtype) -> _ModelT:
@@ -78,6 +80,9 @@ def converted(model: _ModelT, dtype: torch.dtype) -> _ModelT:
         return cast(_ModelT, Ensemble([converted(member, dtype) for member in model.members]).eval())
     weights = {id(p): nn.Parameter(p.detach().to(dtype), requires_grad=False) for p in model.parameters()}
     found = copy.deepcopy(model, weights)
+    for module in found.modules():
+        if isinstance(module, TokenEmbedding):
+            module.dtype = dtype
     if dtype.itemsize < 4:
         output = found.output_embedding
         output.as_output = Float32Logits(output.weight, output.bias)

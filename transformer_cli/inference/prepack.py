@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from transformer_cli.inference.precision import dtype_of
+from transformer_cli.models.device import release_cpu_memory
 from transformer_cli.models.layers import Dropout, FeedForward
 from transformer_cli.models.linear import Linear, has_onednn
 from transformer_cli.models.transformer import Transformer
@@ -30,6 +32,10 @@ def prepack(model: Transformer) -> Transformer:
     if model.output_embedding.as_output is not None:
         return model  # it is prepacked already
     packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
+    output = packed.output_embedding
+    output.as_output = PrepackedLinear(output.weight, output.bias)
+    if output.weight.dtype is not torch.float32:  # the largest: its wide copy is gone before the others are packed
+        release_cpu_memory()
     for module in list(packed.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Linear):
@@ -37,8 +43,6 @@ def prepack(model: Transformer) -> Transformer:
         hidden = module.to_hidden if isinstance(module, FeedForward) else None
         if isinstance(hidden, PrepackedLinear) and module.activate is F.relu:
             hidden.activation, module.activate = "relu", _identity
-    output = packed.output_embedding
-    output.as_output = PrepackedLinear(output.weight, output.bias)
     call_directly(packed)
     return packed.eval()
 
@@ -70,9 +74,7 @@ def _identity(x: Tensor) -> Tensor:
 
 def can_prepack(model: nn.Module) -> bool:
     """Whether oneDNN can compute a model of this precision on this device."""
-    if any(parameter.dtype is not torch.float32 or not parameter.is_cpu for parameter in model.parameters()):
-        return False
-    return has_onednn()
+    return dtype_of(model) is torch.float32 and all(one.is_cpu for one in model.parameters()) and has_onednn()
 
 
 class PrepackedLinear(nn.Module):
@@ -80,7 +82,7 @@ class PrepackedLinear(nn.Module):
 
     def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
         super().__init__()
-        weight_NK = weight_NK.detach()
+        weight_NK = weight_NK.detach().float()  # in training it may be frozen in 16 bits
         self.is_small = weight_NK.numel() < _LARGE
         self.weight: Any = (
             weight_NK.T.clone(memory_format=torch.contiguous_format)  # [K, N]

@@ -53,11 +53,16 @@ class TokenEmbedding(nn.Module):
         nn.init.normal_(self.weight, std=d_model**-0.5)
         nn.init.zeros_(self.weight[pad_id])
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
+        self.dtype: torch.dtype | None = None  # of the vectors; None: of the weight, which in memory may have 16 bits
         self.as_output: nn.Module | None = None  # the same product with prepacked weights, for inference
 
     def forward(self, ids_L: Tensor) -> Tensor:
-        x_LD = F.embedding(ids_L, self.weight, padding_idx=self.pad_id) * self.scale
+        x_LD = self._rows(ids_L) * self.scale
         return x_LD if self.zero_id is None else x_LD.masked_fill((ids_L == self.zero_id).unsqueeze(-1), 0)
+
+    def _rows(self, ids_L: Tensor) -> Tensor:
+        x_LD = F.embedding(ids_L, self.weight, padding_idx=self.pad_id)
+        return x_LD if self.dtype is None else x_LD.to(self.dtype)
 
     def logits(self, x_LD: Tensor) -> Tensor:
         if self.as_output is not None:
@@ -67,9 +72,10 @@ class TokenEmbedding(nn.Module):
 
     def restricted(self, ids_BK: Tensor, is_behind_BK: Tensor) -> "RestrictedOutput":
         """The output layer for the tokens `ids_BK` of each sentence; those that are `is_behind_BK` have no chance."""
-        bias_BK = self.weight.new_zeros(ids_BK.shape) if self.bias is None else self.bias.detach()[ids_BK]
+        weight_BKD = self._rows(ids_BK).detach()
+        bias_BK = weight_BKD.new_zeros(ids_BK.shape) if self.bias is None else self.bias.detach()[ids_BK]
         bias_BK = bias_BK.masked_fill(is_behind_BK, -math.inf)
-        return RestrictedOutput(self.weight.detach()[ids_BK], bias_BK)
+        return RestrictedOutput(weight_BKD, bias_BK)
 
     def training_logits(self, x_LD: Tensor) -> Tensor:
         """`logits` of many tokens at once, from the padded product."""

@@ -56,6 +56,7 @@ from transformer_cli.system import total_memory
 from transformer_cli.version import __version__
 
 __all__ = [
+    "FILE_BYTES",
     "MALFORMED",
     "MODEL_FILE",
     "READABLE_SINCE",
@@ -81,6 +82,7 @@ __all__ = [
 
 _ModelT = TypeVar("_ModelT", bound=Model)
 
+FILE_BYTES = 4  # of a weight in a model file, whatever it is in memory
 _SAFETENSORS_TYPES = {  # in the order of the library: wide ones first, so that all are aligned
     torch.int64: "I64",
     torch.float64: "F64",

@@ -43,14 +43,18 @@ class Linear(nn.Linear):
 
 
 def project(x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None = None) -> Tensor:
-    """`F.linear`; in training, by the faster of torch's two libraries for this CPU."""
-    is_plain = (
-        x_LK.dtype is torch.float32 and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
-    )
-    if x_LK.is_cpu and is_plain and torch.is_grad_enabled() and prefers_onednn():
-        by_onednn: Callable[..., Tensor] = _ByOneDnn.apply
-        return by_onednn(x_LK, weight_NK, bias_N)
-    return F.linear(x_LK, weight_NK, bias_N)
+    """`F.linear`; in training, by the faster of torch's two libraries for this CPU.
+
+    A frozen matrix may be in 16 bits: it is widened for this product, unless autocast rounds the input as well.
+    """
+    is_narrow = weight_NK.dtype.itemsize < x_LK.dtype.itemsize and not torch.is_autocast_enabled(x_LK.device.type)
+    is_training = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    is_plain = x_LK.is_cpu and x_LK.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
+    by_onednn = is_training and is_plain and prefers_onednn()
+    if by_onednn or (is_training and is_narrow):
+        product: Callable[..., Tensor] = _Product.apply
+        return product(x_LK, weight_NK, bias_N, by_onednn)
+    return F.linear(x_LK, weight_NK.to(x_LK.dtype) if is_narrow else weight_NK, bias_N)
 
 
 @cache
@@ -71,26 +75,32 @@ def has_onednn() -> bool:
     return bool((y_LN == 1).all())
 
 
-class _ByOneDnn(torch.autograd.Function):
-    """The gradient of the weight is left to MKL, which is faster there too."""
+class _Product(torch.autograd.Function):
+    """A product by oneDNN, or with a matrix in 16 bits, of which autograd would keep the wide copy.
+
+    The gradient of the weight is left to MKL, which is faster there too.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x_LK, weight_NK)
-        return _product(x_LK, weight_NK, bias_N)
+    def forward(ctx: Any, x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None, by_onednn: bool) -> Tensor:
+        ctx.save_for_backward(x_LK if ctx.needs_input_grad[1] else None, weight_NK)
+        ctx.multiply = _by_onednn if by_onednn else F.linear
+        y_LN: Tensor = ctx.multiply(x_LK, weight_NK.to(x_LK.dtype), bias_N)
+        return y_LN
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x_LK, weight_NK = ctx.saved_tensors
         grad_LN = grads[0].reshape(-1, len(weight_NK))
-        of_x, of_weight, of_bias = ctx.needs_input_grad
+        of_x, of_weight, of_bias, _ = ctx.needs_input_grad
         return (
-            _product(grad_LN, weight_NK.T, None).view_as(x_LK) if of_x else None,
+            ctx.multiply(grad_LN, weight_NK.to(grad_LN.dtype).T, None).view(*grads[0].shape[:-1], -1) if of_x else None,
             grad_LN.T @ x_LK.reshape(-1, x_LK.size(-1)) if of_weight else None,
             grad_LN.sum(0) if of_bias else None,
+            None,
         )
 
 
-def _product(x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
+def _by_onednn(x_LK: Tensor, weight_NK: Tensor, bias_N: Tensor | None) -> Tensor:
     y_LN: Tensor = torch.ops.mkldnn._linear_pointwise(x_LK, weight_NK, bias_N, "none", [], "")
     return y_LN

@@ -3,10 +3,14 @@
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+import torch
 from torch import nn
 
-from transformer_cli.config.train import TrainConfig
+from transformer_cli.config.train import FrozenPrecision, TrainConfig
 from transformer_cli.errors import ConfigError
+from transformer_cli.models.device import release_cpu_memory
+from transformer_cli.models.embeddings import TokenEmbedding
+from transformer_cli.models.linear import Linear
 from transformer_cli.registry import did_you_mean
 from transformer_cli.training.lora import is_adapter
 
@@ -25,6 +29,31 @@ def choose_trained(model: nn.Module, config: TrainConfig) -> None:
     check_patterns([name for name in names if not is_adapter(name)], config)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_trained(name, config))
+
+
+@torch.no_grad()
+def narrow_frozen(model: nn.Module, config: TrainConfig) -> None:
+    """Keep in 16 bits the matrices that are frozen, if `config` asks for it: of projections and of embeddings.
+
+    What is computed with them is in the precision of training all the same (`models.linear.project`). Raises
+    ConfigError where no matrix is frozen.
+    """
+    if config.train.frozen_precision is FrozenPrecision.fp32:
+        return
+    frozen = [
+        module
+        for module in model.modules()
+        if isinstance(module, Linear | TokenEmbedding) and not module.weight.requires_grad
+    ]
+    if not frozen:
+        raise ConfigError(
+            f"train.frozen_precision=bf16: init.freeze=[{','.join(config.init.freeze)}] freezes no matrix. Leave it out"
+        )
+    for module in frozen:
+        module.weight.data = module.weight.data.bfloat16()
+        if isinstance(module, TokenEmbedding):
+            module.dtype = torch.float32
+    release_cpu_memory()
 
 
 def is_trained(name: str, config: TrainConfig) -> bool:
@@ -67,7 +96,8 @@ def describe(model: nn.Module, config: TrainConfig) -> str | None:
     if config.lora.rank:
         kept = ", ".join(["LoRA", *config.lora.also])
         frozen = f"all but {kept}" + (f"; {frozen} too" if frozen else "")
-    return f"{in_millions(n_trained)} of {in_millions(n_all)} parameters; frozen: {frozen}"
+    narrow = "" if config.train.frozen_precision is FrozenPrecision.fp32 else ", matrices in 16 bits"
+    return f"{in_millions(n_trained)} of {in_millions(n_all)} parameters; frozen: {frozen}{narrow}"
 
 
 def in_millions(n: int) -> str:

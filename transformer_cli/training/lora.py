@@ -95,7 +95,11 @@ def _projections(model: nn.Module) -> dict[str, LoraLinear]:
 
 @dataclass(frozen=True)
 class MergedWeights(Mapping[str, Tensor]):
-    """The weights that a model file has: those of a projection are computed each time that they are asked for."""
+    """The weights that a model file has, in float32.
+
+    Those of a projection with an adapter, and those that are in memory in 16 bits, are computed each time that they are
+    asked for.
+    """
 
     tensors: Mapping[str, Tensor]  # of the model: W, A and B
     projections: Mapping[str, LoraLinear]  # name of W → what computes the sum
@@ -103,7 +107,8 @@ class MergedWeights(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         projection = self.projections.get(name)
         if projection is None:
-            return self.tensors[name]
+            tensor = self.tensors[name]
+            return tensor.float() if tensor.dtype is torch.bfloat16 else tensor
         return projection.merged(*(self.tensors[name.removesuffix("weight") + one] for one in ("weight", *_ADAPTERS)))
 
     def __iter__(self) -> Iterator[str]:
@@ -116,11 +121,13 @@ class MergedWeights(Mapping[str, Tensor]):
 def model_weights(model: nn.Module) -> Mapping[str, Tensor]:
     """The weights that a model file has: those of `model`, with the adapters merged where it has any.
 
-    Frozen ones are the parameters themselves, by which `is_frozen` knows them.
+    Frozen ones are the parameters themselves, by which `is_frozen` knows them, unless they are in 16 bits.
     """
     own = {name: x if is_frozen(x) else x.detach() for name, x in model.state_dict(keep_vars=True).items()}
     projections = {f"{name}.weight": module for name, module in _projections(model).items() if not module.has_merged}
-    return MergedWeights(own, projections) if projections else {n: x for n, x in own.items() if not is_adapter(n)}
+    if projections or any(x.dtype is torch.bfloat16 for x in own.values()):
+        return MergedWeights(own, projections)
+    return {name: x for name, x in own.items() if not is_adapter(name)}
 
 
 def is_frozen(tensor: Tensor) -> bool:
@@ -129,8 +136,14 @@ def is_frozen(tensor: Tensor) -> bool:
 
 
 @torch.no_grad()
-def load_model_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """The inverse of `model_weights`, but for the adapters, which add nothing from here on. Raises RuntimeError."""
+def load_model_weights(model: nn.Module, weights: Mapping[str, Tensor], *, widens: bool = False) -> None:
+    """The inverse of `model_weights`, but for the adapters, which add nothing from here on. Raises RuntimeError.
+
+    What is frozen in 16 bits is rounded; with `widens`, for a model that is only evaluated from here on, projections
+    are in float32 again: a sum with what an adapter has added is none of 16 bits.
+    """
+    for module in _projections(model).values() if widens else ():
+        module.weight.data = module.weight.data.float()
     adapters = {name: weight for name, weight in model.state_dict().items() if is_adapter(name)}
     model.load_state_dict({**weights, **adapters})
     for module in _projections(model).values():

@@ -473,7 +473,7 @@ class MainProcess:
         trust, rank = self.validator.trust, best.rank
         outcome: dict[str, Any] = {"best": {"step": best.step, **exported.scores}}
         for candidate in averaged_candidates(run.config, progress, trainer.ema, self.store):
-            trainer.load_weights(candidate.weights)
+            trainer.load_weights(candidate.weights, is_final=True)
             try:
                 with _evaluation_memory(run), trainer.whole() as model:
                     scores = self.validator.score(model, trainer.autocast, self._refuse_if_signalled)
@@ -555,7 +555,7 @@ class MainProcess:
             return model, {}
         assert isinstance(self.validator, TranslationValidator)
         trainer, metric, nll = run.trainer, self.validator.metric_name, model.scores.get("dev_nll", math.nan)
-        trainer.load_weights(model.weights)
+        trainer.load_weights(model.weights, is_final=True)
         try:
             with _evaluation_memory(run), trainer.whole() as whole:
                 found = [Tried(*one) for one in self.validator.by_length_penalty(whole, nll, self._refuse_if_signalled)]

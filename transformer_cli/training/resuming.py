@@ -16,6 +16,7 @@ from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, DataError, EnvironmentFault, quoted
 from transformer_cli.files import follow, wrap_os_errors
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.file import FILE_BYTES
 from transformer_cli.models.linear import prefers_onednn
 from transformer_cli.models.locate import exported_for
 from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER, Checkpoint, CheckpointStore, Damage
@@ -176,7 +177,7 @@ def warn_of_other_environment(state: dict[str, Any], now: dict[str, Any]) -> Non
 
 def require_room(store: CheckpointStore, settings: TrainSettings, trainer: Trainer) -> None:
     """Raise EnvironmentFault if the disk has no room for the checkpoints that this run will keep at once."""
-    weights = sum(weight.nbytes for weight in trainer.whole_model.state_dict().values())
+    weights = sum(FILE_BYTES * weight.numel() for weight in trainer.whole_model.state_dict().values())
     of_optimizer = sum(x.nbytes for name, x in trainer.optimizer_state().items() if not name.startswith(EMA))
     # Before the first update the optimizer has no state yet: most have two moments, as Adam.
     trained = sum(weight.nbytes for weight in trainer.whole_model.parameters() if weight.requires_grad)

@@ -1,10 +1,10 @@
 """The trainer: a model, its optimizer and the precision they work in; and one update of them.
 
 In bf16 and fp16 the matrix products and attention read and write 16 bits; on a CPU attention is float32. All that adds
-up many small numbers stays float32: the parameters and the residual sum of each layer, the statistics of its norm, the
-log-sum-exp of attention and of the loss, the loss itself, the gradients as they accumulate, their norm, the state of
-the optimizer (Muon's five products apart, which torch does in bf16), and the moving average. In tf32 everything is
-float32, but the products round their factors to 10 bits.
+up many small numbers stays float32: the parameters that are trained and the residual sum of each layer, the statistics
+of its norm, the log-sum-exp of attention and of the loss, the loss itself, the gradients as they accumulate, their
+norm, the state of the optimizer (Muon's five products apart, which torch does in bf16), and the moving average. In tf32
+everything is float32, but the products round their factors to 10 bits.
 
 Shapes: K target tokens that are real, V vocabulary.
 """
@@ -38,7 +38,7 @@ from transformer_cli.training.consistency import TwoPasses
 from transformer_cli.training.ema import EMA_PREFIX as EMA
 from transformer_cli.training.ema import Ema
 from transformer_cli.training.forward import inputs, ready
-from transformer_cli.training.freezing import choose_trained
+from transformer_cli.training.freezing import choose_trained, narrow_frozen
 from transformer_cli.training.gradients import GradientReducer
 from transformer_cli.training.guided_alignment import taught_attention, teach
 from transformer_cli.training.lora import (
@@ -141,6 +141,7 @@ class Trainer:
         if config.lora.rank:
             add_adapters(model, config.lora)
         choose_trained(model, config)
+        narrow_frozen(model, config)
         self.guided_alignment = config.train.guided_alignment
         if self.guided_alignment:
             teach(model, config.train)
@@ -422,9 +423,12 @@ class Trainer:
         # A GPU merges what it has scored: its sums are not those of a CPU to the last bit.
         return weights if self.device.type == "cpu" else dict(weights)
 
-    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Give `whole_model` the weights of a model file. Raises RuntimeError for those of another model."""
-        load_model_weights(self.whole_model, weights)
+    def load_weights(self, weights: Mapping[str, Tensor], *, is_final: bool = False) -> None:
+        """Give `whole_model` the weights of a model file; `is_final`: to evaluate, not to train.
+
+        Raises RuntimeError for those of another model.
+        """
+        load_model_weights(self.whole_model, weights, widens=is_final)
 
     def is_sound(self) -> bool:
         """Whether all weights are finite, and none so large that no loss would be."""

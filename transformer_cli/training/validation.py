@@ -43,6 +43,7 @@ from transformer_cli.evaluation.metrics import (
 from transformer_cli.evaluation.tokenization import PLAIN, warn_of_script
 from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.logs import LOGGER
+from transformer_cli.models.device import release_cpu_memory
 from transformer_cli.models.kernel_choice import choose_kernel
 from transformer_cli.models.transformer import Model, Transformer
 from transformer_cli.training.dev_metrics import (
@@ -264,6 +265,8 @@ class Validator(ABC):
                 logits_TV, targets_T = predict_batch(model, batch, self.device, kernel)
             sums.append(F.cross_entropy(logits_TV.float(), targets_T, reduction="sum"))
             between()
+        del logits_TV
+        release_cpu_memory()  # which the search after this has no use for
         n_targets = sum(batch.n_target_tokens for batch in self.batches)
         return float(sum(torch.stack(sums).tolist())) / (n_targets - int((self.corpus.target_ids == IGNORED).sum()))
 

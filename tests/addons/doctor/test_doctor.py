@@ -29,7 +29,7 @@ from transformer_cli.addons.doctor.updates import MeasuredRun, check_training, d
 from transformer_cli.addons.doctor.vocabulary import check_tokenizer
 from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config, to_plain
-from transformer_cli.config.train import InitConfig, LoraConfig
+from transformer_cli.config.train import FrozenPrecision, InitConfig, LoraConfig
 from transformer_cli.config.yaml_files import groups_of
 from transformer_cli.data.checks.lengths import alignment_slips
 from transformer_cli.data.lines import read_lines
@@ -297,6 +297,23 @@ def test_the_plan_of_memory_counts_what_is_trained_and_what_is_not(tmp_path: Pat
         if can_prepack(trainer.model):
             prepack(trainer.model)
     assert of_all.search == of_lora.search == sum(4 * one.weight.numel() for one in made)
+
+
+def test_the_plan_of_memory_and_of_the_disk_count_what_is_frozen_in_16_bits(tmp_path: Path) -> None:
+    source = toy_run.written_model(tmp_path, name="source")
+    wide = replace(toy_run.config(), init=InitConfig(from_=str(source)), lora=LoraConfig(rank=2))
+    narrow = replace(wide, train=replace(wide.train, frozen_precision=FrozenPrecision.bf16))
+    runs = [MeasuredRun(config, toy_run.prepared(), toy_run.CPU) for config in (wide, narrow)]
+    for run in runs:
+        run.warm_up()
+    before, after = (memory_plan(run.trainer) for run in runs)
+    matrices = sum(one.numel() for one in runs[1].trainer.model.parameters() if one.dtype is torch.bfloat16)
+    bases = [one for name, one in runs[1].trainer.optimizer_state().items() if name.startswith("lora_base/")]
+    assert before.weights - after.weights == 2 * matrices > 0
+    assert replace(after, weights=before.weights) == before
+    # The model file is as large as ever; beside it are the matrices of the projections, without the embeddings.
+    saved = 2 * sum(one.numel() for one in bases)
+    assert runs[0].checkpoint_bytes() - runs[1].checkpoint_bytes() == saved > 0
 
 
 def test_the_largest_batch_that_fits_is_named_when_the_plan_has_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,12 +38,13 @@ def memory_plan(trainer: Trainer) -> MemoryPlan:
     weights, trained = n_bytes(parameters), n_bytes(one for one in parameters if one.requires_grad)
     optimizer = n_bytes(one for one in state if one.data_ptr() not in ours)
     on_cpu = trainer.device.type == "cpu"
+    in_16_bits = 2 * sum(one.numel() for one in parameters)
     return MemoryPlan(
         weights,
         trained,
         optimizer,
         trained + optimizer if on_cpu else weights + n_bytes(state),
-        _prepacked(trainer) if on_cpu else weights // 2,
+        _prepacked(trainer) if on_cpu else in_16_bits,
     )
 
 
@@ -51,7 +52,8 @@ def _prepacked(trainer: Trainer) -> int:
     model = trainer.model
     if not isinstance(model, Transformer) or not can_prepack(model):
         return 0
-    return n_bytes([*(one.weight for one in model.modules() if isinstance(one, Linear)), model.output_embedding.weight])
+    matrices = [*(one.weight for one in model.modules() if isinstance(one, Linear)), model.output_embedding.weight]
+    return sum(4 * matrix.numel() for matrix in matrices)  # in float32, whatever training keeps them in
 
 
 def n_bytes(tensors: Iterable[Tensor]) -> int:

@@ -17,6 +17,7 @@ from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.environment import folder_named
 from transformer_cli.errors import DivergedError, EnvironmentFault
+from transformer_cli.models.file import FILE_BYTES
 from transformer_cli.models.memory import gigabytes, is_out_of_memory
 from transformer_cli.system import available_memory, forget_peak_memory, peak_memory
 from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER
@@ -59,12 +60,13 @@ class MeasuredRun(DryRun):
     def checkpoint_bytes(self) -> int:
         """Bytes of the tensors that a checkpoint holds: weights, tokenizers, and the state of the optimizer."""
         weights = [one for name, one in self.trainer.model.state_dict().items() if not is_adapter(name)]
+        n_weights: int = sum(one.numel() for one in weights)
         state = n_bytes(self.trainer.optimizer_state().values())
         sides = {
             self.tokenizers.source.sha256: self.tokenizers.source,
             self.tokenizers.target.sha256: self.tokenizers.target,
         }
-        return n_bytes(weights) + state + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
+        return FILE_BYTES * n_weights + state + sum(len(tokenizer.model_bytes) for tokenizer in sides.values())
 
     def least_bytes(self, n_tokens: int) -> int:
         """What an update takes at the very least: weights, gradients, the optimizer's state, the logits with theirs."""
