@@ -386,8 +386,11 @@ def map_tensors(path: Path) -> dict[str, Tensor]:
         return {name: mapped.get_tensor(name) for name in mapped.keys()}  # noqa: SIM118  (no mapping)
 
 
-def map_model(path: Path) -> ModelFile:
-    """Maps a model file, which `read_model` would read: weights are read when used, and may leave memory again."""
+def map_model(path: Path, known: Tokenizers | None = None) -> ModelFile:
+    """Maps a model file, which `read_model` would read: weights are read when used, and may leave memory again.
+
+    Tokenizers are those that are `known`, where the file has their very bytes: a large one is not in memory twice.
+    """
     metadata = read_header(path).metadata
     try:
         tensors = map_tensors(path)
@@ -395,16 +398,18 @@ def map_model(path: Path) -> ModelFile:
         raise EnvironmentFault(f"{path}: {error.strerror}. Check the disk and the file's permissions") from error
     except (safetensors.SafetensorError, *MALFORMED) as error:
         refuse(path, f"damaged or not written by tfm ({quoted(str(error))})")
-    return _unpacked(tensors, metadata, path)
+    return _unpacked(tensors, metadata, path, known)
 
 
-def _unpacked(tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Path) -> ModelFile:
+def _unpacked(
+    tensors: Mapping[str, Tensor], metadata: dict[str, Any], path: Path, known: Tokenizers | None = None
+) -> ModelFile:
     try:
         config = from_plain(ModelConfig, metadata["config"])
         _check_registered(config, texts(metadata.get("plugins", []), "plugins"), path)
         # They become parts of file names; what the config of a corpus would refuse is refused here.
         languages = DataConfig(source_lang=str(metadata["source_lang"]), target_lang=str(metadata["target_lang"]))
-        tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path)
+        tokenizers = _read_tokenizers(tensors, metadata["tokenizers"], path, known)
         tokenizers = replace(tokenizers, labels=tuple(texts(metadata.get("labels", []), "labels")))
         model = ModelFile(
             config=config,
@@ -480,7 +485,10 @@ def _number_within(high: float, name: str, value: object) -> float | None:
     return float(value)
 
 
-def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path: Path) -> Tokenizers:
+def _read_tokenizers(
+    tensors: Mapping[str, Tensor], hashes: dict[str, str], path: Path, known: Tokenizers | None
+) -> Tokenizers:
+    by_bytes = {} if known is None else {one.model_bytes: one for one in (known.source, known.target)}
     found: dict[str, Tokenizer] = {}
     for name in (SOURCE, TARGET):
         if name not in hashes:
@@ -488,7 +496,8 @@ def _read_tokenizers(tensors: Mapping[str, Tensor], hashes: dict[str, str], path
         if tensors[name].dtype is not torch.uint8:
             refuse(path, f"its {name} is {tensors[name].dtype}, not bytes")
         try:
-            found[name] = Tokenizer(bytes(tensors[name].flatten().numpy()))
+            content = bytes(tensors[name].flatten().numpy())
+            found[name] = by_bytes.get(content) or Tokenizer(content)
         except CheckpointError as error:
             refuse(path, f"its {error}")
         if found[name].sha256 != hashes[name]:

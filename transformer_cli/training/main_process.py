@@ -324,6 +324,7 @@ class MainProcess:
                 scores = self.validator.score(model, trainer.autocast, self._refuse_if_any_rank_signalled)
                 old = self._score_old(model, run, self._refuse_if_any_rank_signalled)
                 averaged = self._score_ema(run)
+                release_cpu_memory()  # the matrices of the search
                 pictures = self.validator.attention(model)
         except StopNow:
             return None

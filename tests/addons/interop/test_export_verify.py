@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 import torch
 
 from tests.addons.interop.test_export import model_file
@@ -155,3 +156,19 @@ def test_the_log_probabilities_of_targets_are_those_of_their_tokens_and_their_en
     ]
     for ours, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(torch.tensor(ours).double(), torch.stack(theirs).log(), rtol=0, atol=1e-6)
+
+
+def test_log_probabilities_are_those_of_all_logits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are computed of a few tokens at a time, whose logits of a large vocabulary take memory."""
+    model = model_file()
+    sources, targets = [[5, 6, 7, 8], [9]], [[7, 5, 6], [8, 9, 5, 6, 7]]
+    monkeypatch.setattr(verify, "_MOST_LOGITS", 2 * model.tokenizers.n_outputs)  # two tokens
+    built, ids = model.build(verify.CPU), model.tokenizers
+    found = verify.log_probs(built, sources, targets, ids)
+    source_BS = verify.padded_ids([[*one, *ids.source.end_ids] for one in sources], ids.source.pad_id)
+    target_in_BT = verify.padded_ids([[ids.target.bos_id, *one] for one in targets], ids.target.pad_id)
+    with torch.no_grad():
+        log_p_BTV = built(source_BS, target_in_BT).log_softmax(-1)
+    for row, target in enumerate(targets):
+        wanted = [float(log_p_BTV[row, i, one]) for i, one in enumerate([*target, ids.target.eos_id])]
+        assert found[row] == pytest.approx(wanted, abs=1e-5)

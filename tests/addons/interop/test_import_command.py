@@ -19,14 +19,16 @@ from tests.addons.interop.toy_huggingface import change_json, opus
 from tests.commands.test_hostile import Job, Outcome, check, run_child
 from tests.support.contract import refused, run, tree
 from tests.support.each import each
+from tests.toy import run as toy_run
 from tests.toy.translator import sentences
 from transformer_cli.addons.interop import huggingface, kept_imports
 from transformer_cli.addons.interop.comparison import ImportComparison
 from transformer_cli.addons.interop.registries import export_formats, import_formats
 from transformer_cli.config.compose import load_config
+from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import writing_whole
-from transformer_cli.models.file import map_model, model_pieces, read_model, write_lazily
+from transformer_cli.models.file import map_model, model_pieces, read_model, write_lazily, write_model
 from transformer_cli.models.locate import locate_model
 
 IMPORT = ["import", "hf", "opus", "--output", "m.safetensors"]
@@ -226,6 +228,16 @@ def test_a_mapped_file_with_another_byte_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m").write_bytes(content[:-9] + b"x" + content[-8:])
     with pytest.raises(CheckpointError, match="its SHA-256 is"):
         map_model(tmp_path / "m")
+
+
+def test_a_mapped_file_has_the_tokenizers_that_are_known_if_they_are_the_same(tmp_path: Path) -> None:
+    model, other = model_file(), toy_run.tokenizers(joint=False).target
+    assert other.model_bytes != model.tokenizers.source.model_bytes
+    write_model(tmp_path / "m", model)
+    mapped = map_model(tmp_path / "m", model.tokenizers)
+    assert mapped.tokenizers.source is mapped.tokenizers.target is model.tokenizers.source
+    mapped = map_model(tmp_path / "m", Tokenizers(other, other))
+    assert mapped.tokenizers.source.model_bytes == model.tokenizers.source.model_bytes
 
 
 # ---- Hostile folders

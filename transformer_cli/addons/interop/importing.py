@@ -14,6 +14,7 @@ from transformer_cli.addons.interop.registries import IMPORTERS
 from transformer_cli.addons.interop.verify import in_all_languages, made_up
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors, writing_whole
+from transformer_cli.models.device import release_cpu_memory
 from transformer_cli.models.file import ModelFile, map_model, write_lazily
 from transformer_cli.models.locate import is_own_model
 
@@ -92,6 +93,7 @@ def import_model(
         chosen = plain(made_up(source), source.tags)[:n_made_up] if lines is None else lines
         chosen = in_all_languages(chosen, source)
         answers = ask(imported.program, imported.tokenizers, chosen, max_positions=imported.max_positions)
+        release_cpu_memory()  # the original's: its vocabulary, too, which may be large
     model = ModelFile(
         imported.config,
         imported.tokenizers,
@@ -107,7 +109,7 @@ def import_model(
         with writing_whole(place, replace=replace) as file:
             write_lazily(file, model, imported.weights)
             if answers is not None:
-                comparison = compare_answers(map_model(file.temporary), answers)
+                comparison = compare_answers(map_model(file.temporary, imported.tokenizers), answers)
                 if not comparison.holds:
                     raise CheckpointError(
                         f"{origin}: does not say the same in {imported.program_name}, so nothing was written"

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -335,16 +335,25 @@ def log_probs(
     source, target = tokenizers.source, tokenizers.target
     source_BS = padded_ids([[*ids, *source.end_ids] for ids in sources], source.pad_id)
     target_in_BT = padded_ids([[target.bos_id, *ids] for ids in targets], target.pad_id)
+    wanted, width = [[*ids, target.eos_id] for ids in targets], target_in_BT.size(1)
+    real_K = torch.tensor([row * width + i for row, ids in enumerate(wanted) for i in range(len(ids))])
+    n_rows = max(1, _MOST_LOGITS // tokenizers.n_outputs)
     with torch.inference_mode():
-        logits_BTV = model(source_BS, target_in_BT)
-    return of_targets(logits_BTV, targets, target.eos_id)
+        parts = model.predict_in_parts(source_BS, target_in_BT, real_K, n_rows=n_rows)
+        chosen = zip(parts, torch.split(torch.tensor(list(chain.from_iterable(wanted))), n_rows), strict=True)
+        found = iter([p for logits_KV, ids_K in chosen for p in _log_probs_of(logits_KV, ids_K)])
+    return [list(islice(found, len(ids))) for ids in wanted]
+
+
+def _log_probs_of(logits_KV: Tensor, ids_K: Tensor) -> list[float]:
+    # Row by row, so that a large vocabulary takes no second tensor as large as the logits.
+    return [float(logits_V.log_softmax(-1)[i]) for logits_V, i in zip(logits_KV, ids_K, strict=True)]
 
 
 def of_targets(logits_BTV: Tensor, targets: Sequence[Ids], eos_id: int) -> list[list[float]]:
     """The log-probability of each token of the targets and of their EOS, as Program.log_probs has it."""
     return [
-        # Row by row, so that a large vocabulary takes no second tensor as large as the logits.
-        [float(logits_V.log_softmax(-1)[i]) for logits_V, i in zip(logits_TV, [*ids, eos_id], strict=False)]
+        _log_probs_of(logits_TV[: len(ids) + 1], torch.tensor([*ids, eos_id]))
         for logits_TV, ids in zip(logits_BTV, targets, strict=True)
     ]
 
