@@ -28,7 +28,7 @@ _LARGE = (1 << 16) + 1
 
 
 def prepack(model: Transformer) -> Transformer:
-    """`model` with prepacked weights; its other parameters are shared.."""
+    """`model` with prepacked weights; its other parameters are shared."""
     if model.output_embedding.as_output is not None:
         return model  # it is prepacked already
     packed = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
