@@ -72,7 +72,7 @@ def config(tmp_path: Path) -> DataConfig:
 
 def test_a_corpus_is_prepared_again_only_when_its_format_changes() -> None:
     config = load_config("train", ["data=demo_en_fr"]).data
-    assert cache_key(config, input_hashes(config, hashes.Hashes(Path())))[:12] == "13f14495cfe9"
+    assert cache_key(config, input_hashes(config, hashes.Hashes(Path())))[:12] == "bb1e0e7d8060"
 
 
 def prepared_folders(config: DataConfig) -> list[Path]:

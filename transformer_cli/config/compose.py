@@ -242,24 +242,21 @@ def _refuse_unknown_keys(config: Any, schema: type, *, root: type, prefix: str =
     for name in map(str, config):
         check_key(prefix + name, root)
         nested = children[name]
-        if nested is None:
-            _check_shape(prefix + name, config._get_node(name), _hints(schema)[name])
+        if typing.get_origin(_hints(schema)[name]) is list:
+            _refuse_nested(prefix + name, config._get_node(name), _hints(schema)[name])
         if nested is not None and nested is not Options:
             _refuse_unknown_keys(config._get_node(name), nested, root=root, prefix=f"{prefix}{name}.")
 
 
-def _check_shape(key: str, node: Any, hint: Any) -> None:
-    """Refuse a table for a value or in a list, and a list in a list of values: OmegaConf takes both."""
-    if isinstance(node, DictConfig):
-        raise ConfigError(f"{key}: a table of keys is no value of it. `--cfg` prints every key with its value")
-    if not isinstance(node, ListConfig) or node._is_none() or node._is_interpolation():
+def _refuse_nested(key: str, values: Any, hint: Any) -> None:
+    """Refuse a table or a list in a list of values, which OmegaConf takes."""
+    if not isinstance(values, ListConfig) or values._is_none() or values._is_interpolation():
         return
-    if any(map(dataclasses.is_dataclass, typing.get_args(hint))):
-        return
-    for element in map(node._get_node, range(len(node))):
-        if isinstance(element, ListConfig) and typing.get_origin(hint) is list:
-            raise ConfigError(f"{key}: a list in a list is no value of it. `--cfg` prints every key with its value")
-        _check_shape(key, element, hint)
+    if not any(map(dataclasses.is_dataclass, typing.get_args(hint))):
+        for element in map(values._get_node, range(len(values))):
+            if isinstance(element, ListConfig | DictConfig):
+                kind = "list" if isinstance(element, ListConfig) else "table of keys"
+                raise ConfigError(f"{key}: holds a {kind}, not values alone. `--cfg` prints every key with its value")
 
 
 def as_config_error(error: Exception, schema: type) -> ConfigError:

@@ -488,7 +488,8 @@ def _number_within(high: float, name: str, value: object) -> float | None:
 def _read_tokenizers(
     tensors: Mapping[str, Tensor], hashes: dict[str, str], path: Path, known: Tokenizers | None
 ) -> Tokenizers:
-    by_bytes = {} if known is None else {one.model_bytes: one for one in (known.source, known.target)}
+    # By side: the target's is without tags, though its bytes may be the same.
+    by_side = {} if known is None else {SOURCE: known.source, TARGET: known.target}
     found: dict[str, Tokenizer] = {}
     for name in (SOURCE, TARGET):
         if name not in hashes:
@@ -497,7 +498,8 @@ def _read_tokenizers(
             refuse(path, f"its {name} is {tensors[name].dtype}, not bytes")
         try:
             content = bytes(tensors[name].flatten().numpy())
-            found[name] = by_bytes.get(content) or Tokenizer(content)
+            same = (one := by_side.get(name)) is not None and one.model_bytes == content
+            found[name] = by_side[name] if same else Tokenizer(content)
         except CheckpointError as error:
             refuse(path, f"its {error}")
         if found[name].sha256 != hashes[name]:
