@@ -244,3 +244,19 @@ def test_an_elided_word_may_be_outside_the_element_of_the_word_that_it_is_writte
 
 def test_of_several_source_words_the_longest_is_the_source() -> None:
     assert marked("to <b>buy</b> bread", "acheter pain", [(0, 0), (1, 0), (2, 1)]) == "<b>acheter</b> pain"
+
+
+@each(
+    "source, links, expected",
+    [
+        # "hour" is linked to its translation and to the verb behind it, whose only translation this is.
+        ("save it every <b>hour</b>", [(0, 3), (1, 0), (2, 1), (3, 2), (3, 3)], "es jede <b>Stunde</b> speichern"),
+        ("<b>save</b> it every hour", [(0, 3), (1, 0), (2, 1), (3, 2), (3, 3)], "es jede Stunde <b>speichern</b>"),
+        # Both have two translations: the longest.
+        ("do it <b>hourly</b>", [(0, 0), (1, 1), (2, 2), (0, 3), (2, 3)], "es jede <b>Stunde speichern</b>"),
+    ],
+)
+def test_of_several_source_words_the_source_is_the_one_with_fewest_translations(
+    source: str, links: list[Span], expected: str
+) -> None:
+    assert marked(source, "es jede Stunde speichern", links) == expected

@@ -10,6 +10,7 @@ alignment.
 import re
 import unicodedata
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
@@ -315,21 +316,26 @@ def word_edges(text: str, span: Span) -> tuple[int, int, int, int]:
 def _sources(aligned: Aligned) -> tuple[dict[int, int], dict[int, int]]:
     """The source word of each word of the translation, and of what is elided before it, as the article of `l'eau`.
 
-    A word that both texts have once is its own source. Of several source words that is the longest.
+    A word that both texts have once is its own source. Of several source words that is the one with the fewest
+    translations, and of these the longest. (A German verb at the end is often linked to the object before it, too.)
     """
     n_source, n_target = len(aligned.source_words), len(aligned.target_words)
     links: dict[int, list[int]] = {}
     for i, j in sorted(aligned.links):
         if 0 <= i < n_source and 0 <= j < n_target:
             links.setdefault(j, []).append(i)
-    linked = {i for of_word in links.values() for i in of_word}
+    linked = Counter(i for of_word in links.values() for i in of_word)
+
+    def rank(i: int) -> tuple[int, int]:
+        return -linked[i], _core_length(aligned.source, aligned.source_words[i])
+
     found: dict[int, int] = {}
     elided: dict[int, int] = {}
     for j, of_word in links.items():
         is_elided = _elision(aligned.target, aligned.target_words[j]) and not aligned.is_guessed
         if is_elided and len(of_word) > 1:
             elided[j], *of_word = of_word
-        found[j] = max(of_word, key=lambda i: _core_length(aligned.source, aligned.source_words[i]))
+        found[j] = max(of_word, key=rank)
         if is_elided and j not in elided and found[j] - 1 not in linked and found[j]:
             elided[j] = found[j] - 1
     source, target = (
@@ -339,7 +345,7 @@ def _sources(aligned: Aligned) -> tuple[dict[int, int], dict[int, int]]:
     found |= {target[core]: source[core] for core in target.keys() & source.keys()}
     if aligned.is_guessed:
         return found, elided
-    return _without_surplus(found, linked | {*found.values(), *elided.values()}, n_source), elided
+    return _without_surplus(found, {*linked, *found.values(), *elided.values()}, n_source), elided
 
 
 def _elision(text: str, span: Span) -> int:
