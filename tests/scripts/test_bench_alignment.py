@@ -12,7 +12,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import bench_alignment as bench
 import tag_placement as tags
 
-TAGS = ROOT / "benchmarks" / "alignment" / "tags_en_fr.tsv"
+ALIGNMENT = ROOT / "benchmarks" / "alignment"
+TAGGED = [ALIGNMENT / "tags_en_fr.tsv", ALIGNMENT / "tags_en_de.tsv"]
+each_file = pytest.mark.parametrize("tagged", TAGGED, ids=lambda path: path.stem)
 
 
 def test_the_error_rate_is_that_of_och_and_ney() -> None:
@@ -52,15 +54,29 @@ def test_tags_are_compared_by_the_letters_before_and_within() -> None:
         assert (total["pair"], found["pair"], wrong) == (2, right, [0] * (right < 2))
 
 
-def test_both_sides_of_the_tagged_sentences_have_the_same_tags() -> None:
-    rows = bench.read_rows(TAGS)
+@each_file
+def test_both_sides_of_the_tagged_sentences_have_the_same_tags(tagged: Path) -> None:
+    rows = bench.read_rows(tagged)
     assert len(rows) == 150
     for _, source, target in rows:
         assert bench.tags_of(source).spans.keys() == bench.tags_of(target).spans.keys(), source
 
 
-def test_every_aligner_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    bench.main(["tags", str(TAGS)])
+@each_file
+def test_no_tagged_sentence_is_there_twice(tagged: Path) -> None:
+    rows = bench.read_rows(tagged)
+    for side in (1, 2):
+        assert len({bench.tags_of(row[side]).text for row in rows}) == len(rows)
+
+
+def test_the_kinds_of_tags_have_the_same_shares_in_each_language() -> None:
+    of_french, of_german = (bench.score(bench.read_rows(path), [""] * 150)[0] for path in TAGGED)
+    assert of_french == of_german
+
+
+@each_file
+def test_every_aligner_has_a_row(tagged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.main(["tags", str(tagged)])
     rows = {
         row.split(" | ")[0]: float(row.split(" | ")[1].split()[0]) for row in capsys.readouterr().out.split("\n")[2:-1]
     }
@@ -68,15 +84,16 @@ def test_every_aligner_has_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["| position"] < rows["| tfm align"]
 
 
+@each_file
 def test_own_translations_are_scored_without_tags_and_by_the_letters_within(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tagged: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def translations(path: str, rows: list[tuple[str, str, str]]) -> list[tuple[str, list[str]]]:
         targets = [target for _, _, target in rows]
         return [("whole", targets), ("without tags", [tags.tags_of(target).text for target in targets])]
 
     monkeypatch.setattr(bench, "own_translations", translations)
-    bench.main(["own", str(TAGS), "--model", "toy=runs/toy"])
+    bench.main(["own", str(tagged), "--model", "toy=runs/toy"])
     assert capsys.readouterr().out.split("\n")[2:-1] == [
         "| toy | whole | 100.0 | 100.0 | 204 of 204 |",
         "| toy | without tags | 100.0 | 100.0 | 0 of 204 |",
