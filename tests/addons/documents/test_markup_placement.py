@@ -260,3 +260,23 @@ def test_of_several_source_words_the_source_is_the_one_with_fewest_translations(
     source: str, links: list[Span], expected: str
 ) -> None:
     assert marked(source, "es jede Stunde speichern", links) == expected
+
+
+@each(
+    "source, target, links, expected",
+    [
+        # The word behind the tag has a translation, which stands before that of the word in front of it.
+        ("land <img> and choose", "und Land wählen", [(0, 1), (1, 0), (2, 2)], "<img> und Land wählen"),
+        # It has none, and the word in front of the tag has.
+        ("land <img> and choose", "Land und wählen", [(0, 0), (2, 2)], "Land <img> und wählen"),
+        # Neither has one: the nearest, and of equally near ones the word behind the tag.
+        ("a big land <img> and choose", "ein Land und wählen", [(0, 0), (4, 3)], "ein Land und <img> wählen"),
+        ("a land <img> and then choose", "ein Land und wählen", [(0, 0), (4, 3)], "ein <img> Land und wählen"),
+        ("a land <img> and choose", "ein Land und wählen", [(0, 0), (3, 3)], "ein Land und <img> wählen"),
+        ("land <img> and", "das Land", [(1, 0)], "<img> das Land"),
+    ],
+)
+def test_a_tag_between_words_stays_beside_the_nearest_one_that_has_a_translation(
+    source: str, target: str, links: list[Span], expected: str
+) -> None:
+    assert marked(source, target, links) == expected

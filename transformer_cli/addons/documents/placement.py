@@ -156,6 +156,7 @@ class _Tokens:
         order = sorted((token.source, i) for i, token in enumerate(self.tokens) if token.source is not None)
         self.sources = [source for source, _ in order]
         self.places = [place for _, place in order]
+        self.word_starts = [start for start, _ in aligned.source_words]
 
     def element_at(self, offset: int) -> int:
         return self.numbers[bisect_right(self.starts, offset) - 1]
@@ -175,6 +176,15 @@ class _Tokens:
         """The boundary before the tokens of the nearest source from `offset` on; None if none is aligned."""
         at = bisect_left(self.sources, offset)
         return None if at == len(self.sources) else self.places[at]
+
+    def is_next_as_near(self, offset: int) -> bool:
+        """Whether the nearest aligned word from the start of a word on is as few words away as the one before that."""
+        at = bisect_left(self.sources, offset)
+        if at in (0, len(self.sources)):
+            return True
+        before, after = (bisect_right(self.word_starts, source) - 1 for source in self.sources[at - 1 : at + 1])
+        own = bisect_left(self.word_starts, offset)
+        return after - own <= own - 1 - before
 
     def of_words(self) -> list[tuple[int | None, int | None]]:
         """The source of the word that each token ends, and of the word that it begins."""
@@ -633,7 +643,7 @@ def _place_atoms(
         elif not text[atom.offset : element.end].strip():
             boundary = parent.end
         else:
-            joins_next = text[atom.offset - 1 : atom.offset] == " "
+            joins_next = text[atom.offset - 1 : atom.offset] == " " and tokens.is_next_as_near(atom.offset)
             boundary = _boundary(parent, atom.offset, tokens, joins_next=joins_next)
             if joins_next or text[atom.offset : atom.offset + 1] == " ":
                 boundary = _beside_word(boundary, parent, tokens, before=joins_next)
