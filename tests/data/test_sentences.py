@@ -1,13 +1,16 @@
 """Sentence segmentation: where sentences end, in which languages, and that no text takes long."""
 
+import subprocess
+import sys
 import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sacremoses.corpus import NonbreakingPrefixes
 
 from tests.support.each import each
-from transformer_cli.data.sentences import has_no_spaces, split_sentences
+from transformer_cli.data.sentences import _prefixes, has_no_spaces, split_sentences
 
 
 @settings(deadline=None)  # the first call reads the abbreviations
@@ -30,6 +33,16 @@ def test_a_number_ends_a_sentence_where_it_is_no_ordinal_and_begins_an_item_of_a
     assert split_sentences("We were 3. Then he left.", "en") == ["We were 3.", "Then he left."]
     assert split_sentences('"1. Open it. 2. Close it."', "en") == ['"1. Open it.', '2. Close it."']
     assert split_sentences("1. Punkt. (2. Punkt.)", "de") == ["1. Punkt.", "(2. Punkt.)"]
+
+
+def test_the_abbreviations_are_those_of_sacremoses_which_is_not_imported_for_them() -> None:
+    code = "import sys; from transformer_cli.data.sentences import split_sentences as split"
+    code += "; print(split('I saw Mr. Smith. He left.', 'en'), 'sacremoses' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert printed == "['I saw Mr. Smith.', 'He left.'] False\n"
+    known = NonbreakingPrefixes()
+    for language in [*set(known.available_langs.values()), "xx"]:
+        assert _prefixes(language)[0] == set(known.words(language))
 
 
 @each("language", ["zh", "zho_Hans", "cmn", "chi", "yue", "ja", "jpn_Jpan", "th", "khm_Khmr", "lao_Laoo", "mya_Mymr"])

@@ -7,7 +7,10 @@ abbreviations are the non-breaking prefixes of Moses, from the package sacremose
 import re
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -129,8 +132,25 @@ def _ends_here(text: str, match: re.Match[str], begin: int, language: str, *, ha
 @cache
 def _prefixes(language: str) -> tuple[frozenset[str], frozenset[str]]:
     """Words after which a full stop does not end a sentence: always, and before a number."""
-    from sacremoses.corpus import NonbreakingPrefixes  # not needed by every command, and not fast to import
-
-    words = list(NonbreakingPrefixes().words(language))
+    lines = [line.strip() for line in _prefix_lines(language)]
+    words = [line for line in lines if line and not line.startswith("#")]
     numeric = {word.removesuffix(_NUMERIC_ONLY).strip() for word in words if word.endswith(_NUMERIC_ONLY)}
     return frozenset(words), frozenset(numeric)
+
+
+def _prefix_lines(language: str) -> list[str]:
+    """The lines of the file of Moses for a language, or for English.
+
+    They are read from the module that has them alone: to import sacremoses takes half a second, in which it compiles
+    patterns that only its tokenizers need.
+    """
+    package = find_spec("sacremoses")
+    place = Path((package and package.origin) or "").parent / "_data_nonbreaking_prefixes.py"
+    spec = spec_from_file_location("nonbreaking_prefixes", place) if place.is_file() else None
+    if spec is None or spec.loader is None:  # another version than those that are known
+        corpus = import_module("sacremoses.corpus")
+        return list(corpus.NonbreakingPrefixes().words(language))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    files: dict[str, str] = module.NONBREAKING_PREFIXES
+    return (files.get(f"nonbreaking_prefix.{language}") or files["nonbreaking_prefix.en"]).splitlines()
