@@ -18,8 +18,10 @@ from transformer_cli.data.checks.profiles import Floats
 from transformer_cli.data.cleaning.base import Mask
 from transformer_cli.data.cleaning.lexicon import Ints
 
-_ITERATIONS = 5  # all constants up to _ALPHA are those of fast_align
-_TENSION, _LOW, _HIGH = 4.0, 0.1, 14.0  # λ of the prior e^(-λ · distance from the diagonal), and its range
+_ITERATIONS = 5  # all constants up to _ALPHA are those of fast_align, but for _HIGH
+# λ of the prior e^(-λ · distance from the diagonal), and its range. Where words keep their order the likeliest λ is
+# above 10, and then a word is linked to its neighbour sooner than to its translation (benchmarks/alignment.md).
+_TENSION, _LOW, _HIGH = 4.0, 0.1, 4.0
 _HALVINGS = 20  # of that range
 _NULL = 0.08  # probability that a word is the translation of none
 _ALPHA = 0.01  # of the Dirichlet prior of translation probabilities

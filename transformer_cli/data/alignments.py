@@ -27,7 +27,7 @@ from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
 
 WORD_ALIGNMENT = "word alignment"  # among the inputs of a run
-_FORMAT = 2  # to be raised when the same text would get other links
+_FORMAT = 3  # to be raised when the same text would get other links
 _SOURCES, _TARGETS, _OFFSETS = "links.sources", "links.targets", "links.offsets"
 _OFFSET_TYPE = np.dtype("<i8")
 
