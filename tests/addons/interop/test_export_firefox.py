@@ -74,6 +74,24 @@ def test_the_engine_says_what_a_search_over_the_same_numbers_says(size: int, tmp
     assert all((tmp_path / name).is_file() for name in settings["models"] + settings["vocabs"])
 
 
+def test_a_line_with_a_near_tie_may_differ_and_any_other_line_must_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = exported(tmp_path, student())
+    expected = {line: program.expected(line)[0] for line in LINES}
+    monkeypatch.setattr(program, "translate", lambda lines: ["?", *map(expected.__getitem__, lines[1:])])
+    monkeypatch.setattr(firefox, "NEAR_TIE", 1e9)
+    verdict = program.verified(LINES)
+    assert (verdict.identical, verdict.near_ties, verdict.holds) == (4, 1, True)
+    assert verdict.lines_of_text()[0].startswith("text to text, greedy: 4 of 5 lines as a search")
+    assert verdict.lines_of_text()[0].endswith(", 1 others with a near tie")
+    monkeypatch.setattr(firefox, "NEAR_TIE", 0.0)
+    assert not program.verified(LINES).holds
+    monkeypatch.setattr(firefox, "NEAR_TIE", 1e9)
+    monkeypatch.setattr(program, "translate", lambda lines: ["?"] * len(lines))
+    assert not program.verified(LINES).holds  # near ties alone say nothing
+
+
 def test_what_is_no_text_is_never_written(tmp_path: Path) -> None:
     """The engine would write a byte as <0xC3>, and leave an unknown piece out."""
     model = student()
@@ -99,7 +117,7 @@ def test_a_shortlist_is_kept_to(tmp_path: Path) -> None:
     model = model_file(unigram(36), source=unigram(32), **STUDENT, tie_embeddings=Tying.decoder)
     without = exported_elsewhere(tmp_path / "a", model)
     order = firefox.marian.vocabularies_of(model)[1].order
-    said = {i for line in LINES for i in without.search.translate([*without.source.encode(line), 0])}
+    said = {i for line in LINES for i in without.search.translate([*without.source.encode(line), 0])[0]}
     allowed = [i for place, i in enumerate(order) if place >= 8 and place not in said][:6]
     n = len(model.tokenizers.source)
     shortlist = Shortlist(np.array(sorted(allowed)), np.zeros(n + 1, np.int64), np.empty(0, np.int64))

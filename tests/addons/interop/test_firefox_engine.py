@@ -56,7 +56,6 @@ def path(model: ModelFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model.safetensors"
     write_model(path, model)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(firefox, "FEWEST_IDENTICAL", 0.5)
         patch.setattr(firefox_kind, "text_without_tags", lambda *_: (LINES, "test"))
         kept_conversion(path, firefox_kind.FirefoxConversion())
     return path
@@ -179,7 +178,6 @@ def test_a_shortlist_is_converted_with_the_model_and_kept_apart(
     shortlist.write(path.parent / SHORTLIST_FILE, model.tokenizers, (model.source_lang, model.target_lang))
     (exported := path.parent / "exported").mkdir()
     wanted = firefox.write(model, exported, LINES, shortlist).translate(LINES)
-    monkeypatch.setattr(firefox, "FEWEST_IDENTICAL", 0.5)
     monkeypatch.setattr(firefox_kind, "text_without_tags", lambda *_: (LINES, "test"))
     without = conversion_beside(path)
     with api.load(path, engine="firefox", device="cpu", shortlist="auto", **GREEDY) as translator:

@@ -6,6 +6,7 @@ A post-norm Transformer encoder and a decoder of SSRUs (Kim et al. 2019), one se
 Shapes: S source, T target, D width, H heads, E head width, K inner width of a product, N outer width, V vocabulary.
 """
 
+import math
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -56,28 +57,32 @@ class FirefoxSearch:
         self.frequency_D = np.float32(1e-4) ** ((np.arange(d) % (d // 2)).astype(np.float32) / np.float32(d // 2 - 1))
         self.offset_D = (np.arange(d) // (d // 2)).astype(np.float32) * np.float32(np.pi / 2)
 
-    def translate(self, source: Sequence[int], candidates: IntgemmArray | None = None) -> list[int]:
-        """The ids of a translation without its end; those of the source end with EOS.
+    def translate(self, source: Sequence[int], candidates: IntgemmArray | None = None) -> tuple[list[int], float]:
+        """The ids of a translation without its end, and how near its closest choice was, in logits.
 
-        At most as many as in the engine. `candidates` are the target ids of a shortlist.
+        The ids of the source end with EOS. There are at most as many as in the engine. `candidates` are the target ids
+        of a shortlist.
         """
         memory_SD = self._encode(source)
         layers = range(1, self.config.n_decoder_layers + 1)
         known = {layer: self._keys_and_values(memory_SD, f"decoder_l{layer}_context") for layer in layers}
         states = {layer: np.zeros((1, self.config.d_model), np.float32) for layer in layers}
         found: list[int] = []
+        margin = math.inf
         for position in range(most_pieces(len(source))):
             x_1D = self._positions(position, 1)
             if found:  # the first input is a vector of zeros
                 x_1D = x_1D + self._scale * self.target_VD[found[-1:]]
             for layer in layers:
                 x_1D, states[layer] = self._decoder_layer(x_1D, states[layer], known[layer], f"decoder_l{layer}")
-            best = int(self._logits(x_1D, candidates).argmax())
+            logits_V = self._logits(x_1D, candidates).reshape(-1)
+            best = int(logits_V.argmax())
+            margin = min(margin, float(logits_V[best] - np.delete(logits_V, best).max(initial=-np.inf)))
             best = best if candidates is None else int(candidates[best])
             if best == EOS:
                 break
             found.append(best)
-        return found
+        return found, margin
 
     # ---- Layers
 
