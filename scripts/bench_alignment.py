@@ -403,15 +403,20 @@ def measure_tags(arguments: argparse.Namespace) -> None:
 
 def measure_own(arguments: argparse.Namespace) -> None:
     rows = read_rows(Path(arguments.tags))
-    references = [[spaced(tags_of(target).text) for _, _, target in rows]]
-    n_pairs = sum(end > start for _, _, target in rows for start, end in tags_of(target).spans.values())
     print("| model | way | BLEU | chrF | around the same letters |", "|---|---|---:|---:|---:|", sep="\n")
     for name, path in models(arguments):
         for way, found in own_translations(path, rows):
-            texts = [spaced(tags_of(one).text) for one in found]
-            scores = " | ".join(f"{one(texts, references).value:.1f}" for one in (metrics.bleu, metrics.chrf))
-            n = sum(same_within(target, one) for (_, _, target), one in zip(rows, found, strict=True))
-            print(f"| {name} | {way} | {scores} | {n} of {n_pairs} |", flush=True)
+            print(f"| {name} | {way} | {measured_row(rows, found)} |", flush=True)
+
+
+def measured_row(rows: Sequence[Row], found: Sequence[str]) -> str:
+    """BLEU and chrF of translations without their tags, and how many pairs of tags are around the same letters."""
+    references = [[spaced(tags_of(target).text) for _, _, target in rows]]
+    texts = [spaced(tags_of(one).text) for one in found]
+    scores = " | ".join(f"{one(texts, references).value:.1f}" for one in (metrics.bleu, metrics.chrf))
+    n_pairs = sum(end > start for _, _, target in rows for start, end in tags_of(target).spans.values())
+    n = sum(same_within(target, one) for (_, _, target), one in zip(rows, found, strict=True))
+    return f"{scores} | {n} of {n_pairs}"
 
 
 def write_links(arguments: argparse.Namespace) -> None:

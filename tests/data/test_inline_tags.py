@@ -20,7 +20,7 @@ from transformer_cli.config.data import DataConfig, InlineTags
 from transformer_cli.data.cache_key import cache_key
 from transformer_cli.data.cleaning.base import FILTERS, Languages, PairTexts
 from transformer_cli.data.corpus import load_text
-from transformer_cli.data.numbered_tags import counted_tags, highest_number, numbered_from, without_tags
+from transformer_cli.data.numbered_tags import counted_tags, highest_number, numbered_from, spaced, without_tags
 from transformer_cli.logs import LOGGER
 
 
@@ -42,29 +42,29 @@ def kept(source: str, target: str, *, is_exchanged: bool = False) -> tuple[str, 
 @each(
     "written, text",
     [
-        (f"Press {bold(1, 'Save')} now.", "Press <1>Save</1> now."),
-        ('Press <bpt i="1"/>Save<ept i="1"/>.', "Press <1>Save</1>."),
-        (f"a {bold(1, f'b {bold(2, chr(99))} d')} e", "a <1>b <2>c</2> d</1> e"),
-        ('<bpt i="1"/>a<bpt i="2"/>b<ept i="1"/>c<ept i="2"/>', "<1>a<2>b</1>c</2>"),
-        (f"{bold(1, 'a')} and {bold(1, 'b')}", "<1>a</1> and <1>b</1>"),
-        ("<hi>very <hi>good</hi></hi>", "<1>very <2>good</2></1>"),
+        (f"Press {bold(1, 'Save')} now.", "Press <1> Save </1> now."),
+        ('Press <bpt i="1"/>Save<ept i="1"/>.', "Press <1> Save </1>."),
+        (f"a {bold(1, f'b {bold(2, chr(99))} d')} e", "a <1> b <2> c </2> d </1> e"),
+        ('<bpt i="1"/>a<bpt i="2"/>b<ept i="1"/>c<ept i="2"/>', "<1> a<2>b</1>c </2>"),
+        (f"{bold(1, 'a')} and {bold(1, 'b')}", "<1> a </1> and <1> b </1>"),
+        ("<hi>very <hi>good</hi></hi>", "<1> very <2> good </2> </1>"),
         ("Page <ph>{0}</ph> of  <ph>{1}</ph>.", "Page <1/> of  <2/>."),
         ('<ph x="1"/> and <ph x="1"/>', "<1/> and <1/>"),
         ("un<it pos='begin'>[i]</it>believ<it pos='end'>[/i]</it>able", "un<1/>believ<2/>able"),
         ("one<ph type='lb'/>two", "one<1/>two"),
         ("A note<ph>fn<sub>of the <ph>x</ph> foot</sub></ph>.", "A note<1/>."),
-        ("see <ut>{\\b </ut>here<ut>}</ut>!", "see <1/>here<2/>!"),
-        ('begins <bpt i="1">&lt;b&gt;</bpt>only', "begins <1/>only"),
+        ("see <ut>{\\b </ut>here<ut>}</ut>!", "see <1/> here<2/>!"),
+        ('begins <bpt i="1">&lt;b&gt;</bpt>only', "begins <1/> only"),
         ('ends<ept i="1">&lt;/b&gt;</ept> only', "ends<1/> only"),
-        ('out<ept i="1"/> of <bpt i="1"/>order', "out<1/> of <1/>order"),
+        ('out<ept i="1"/> of <bpt i="1"/>order', "out<1/> of <1/> order"),
         ("\n    over <ph/>\n    two lines\n  ", "over <1/> two lines"),
-        ("<foreign>a <hi>b</hi></foreign> <sub>c</sub> d", "a <1>b</1> d"),
+        ("<foreign>a <hi>b</hi></foreign> <sub>c</sub> d", "a <1> b </1> d"),
         ("1 &lt; 2", "1 < 2"),
         ("<ph/>", "<1/>"),
         ("", ""),
     ],
 )
-def test_tags_of_a_memory_are_numbered_with_the_spaces_of_the_file(written: str, text: str) -> None:
+def test_tags_of_a_memory_are_numbered_and_stand_apart_from_their_words(written: str, text: str) -> None:
     assert kept(written, "x")[0] == text
 
 
@@ -72,17 +72,18 @@ def test_tags_of_a_memory_are_numbered_with_the_spaces_of_the_file(written: str,
     "source, target, pair",
     [
         (f"{bold(1, 'a')} {bold(2, 'b')}", f"{bold(2, 'B')} {bold(1, 'A')}",
-         ("<1>a</1> <2>b</2>", "<2>B</2> <1>A</1>")),
+         ("<1> a </1> <2> b </2>", "<2> B </2> <1> A </1>")),
         # The attribute x pairs what the numbers i, which are of one text, do not.
         (f"{bold(1, 'a', 7)} {bold(2, 'b', 8)}", f"{bold(1, 'B', 8)} {bold(2, 'A', 7)}",
-         ("<1>a</1> <2>b</2>", "<2>B</2> <1>A</1>")),
-        ('<ph x="1"/>a<ph x="2"/>', '<ph x="2"/>A<ph x="1"/>', ("<1/>a<2/>", "<2/>A<1/>")),
-        ("a<ph/>b<ph/>", "A<ph/><ph/>B", ("a<1/>b<2/>", "A<1/><2/>B")),
-        ("<ph/><hi>a</hi><it pos='end'/>", "<it pos='end'/><hi>A</hi><ph/>", ("<1/><2>a</2><3/>", "<3/><2>A</2><1/>")),
-        ("a", f"<ph/>A{bold(1, 'B')}", ("a", "<1/>A<2>B</2>")),
-        ("a<ph x='4'/>", "<ph x='9'/>A", ("a<1/>", "<2/>A")),
-        (f"a {bold(1, 'b')} <ph/>", "A", ("a <1>b</1> <2/>", "A")),
-        (f"{bold(1, 'a')}", '<bpt i="1"/>A', ("<1>a</1>", "<1/>A")),
+         ("<1> a </1> <2> b </2>", "<2> B </2> <1> A </1>")),
+        ('<ph x="1"/>a<ph x="2"/>', '<ph x="2"/>A<ph x="1"/>', ("<1/> a<2/>", "<2/> A<1/>")),
+        ("a<ph/>b<ph/>", "A<ph/><ph/>B", ("a<1/>b<2/>", "A<1/><2/> B")),
+        ("<ph/><hi>a</hi><it pos='end'/>", "<it pos='end'/><hi>A</hi><ph/>",
+         ("<1/> <2> a </2><3/>", "<3/> <2> A </2><1/>")),
+        ("a", f"<ph/>A{bold(1, 'B')}", ("a", "<1/> A<2>B </2>")),
+        ("a<ph x='4'/>", "<ph x='9'/>A", ("a<1/>", "<2/> A")),
+        (f"a {bold(1, 'b')} <ph/>", "A", ("a <1> b </1> <2/>", "A")),
+        (f"{bold(1, 'a')}", '<bpt i="1"/>A', ("<1> a </1>", "<1/> A")),
     ],
 )  # fmt: skip
 def test_a_tag_has_its_number_on_both_sides(source: str, target: str, pair: tuple[str, str]) -> None:
@@ -91,7 +92,7 @@ def test_a_tag_has_its_number_on_both_sides(source: str, target: str, pair: tupl
 
 def test_numbers_follow_the_source_of_the_corpus_whichever_language_comes_first() -> None:
     source, target = '<ph x="1"/>a<ph x="2"/>', '<ph x="2"/>A<ph x="1"/>'
-    assert kept(source, target, is_exchanged=True) == ("<1/>A<2/>", "<2/>a<1/>")
+    assert kept(source, target, is_exchanged=True) == ("<1/> A<2/>", "<2/> a<1/>")
 
 
 def test_pairs_with_tags_are_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -107,18 +108,18 @@ def test_pairs_with_tags_are_counted(caplog: pytest.LogCaptureFixture) -> None:
 @each(
     "written, text",
     [
-        ('Press <g id="1">Save</g> now.', "Press <1>Save</1> now."),
-        ('<g id="8">a <g id="9">b</g></g>', "<1>a <2>b</2></1>"),
+        ('Press <g id="1">Save</g> now.', "Press <1> Save </1> now."),
+        ('<g id="8">a <g id="9">b</g></g>', "<1> a <2> b </2> </1>"),
         ('a <x id="5"/> b', "a <1/> b"),
         ('one<x id="1" ctype="lb"/>two', "one<1/>two"),
-        ('<bpt id="1">[b]</bpt>a<ept id="1">[/b]</ept>', "<1>a</1>"),
-        ('<bpt id="1" rid="1">[b]</bpt>a<ept id="2" rid="1">[/b]</ept>', "<1>a</1>"),
-        ('<bx id="1" rid="1"/>a<ex id="2" rid="1"/> <x id="1"/>', "<1>a</1> <2/>"),
-        ('<bx id="1"/>a', "<1/>a"),
+        ('<bpt id="1">[b]</bpt>a<ept id="1">[/b]</ept>', "<1> a </1>"),
+        ('<bpt id="1" rid="1">[b]</bpt>a<ept id="2" rid="1">[/b]</ept>', "<1> a </1>"),
+        ('<bx id="1" rid="1"/>a<ex id="2" rid="1"/> <x id="1"/>', "<1> a </1> <2/>"),
+        ('<bx id="1"/>a', "<1/> a"),
         ('a<ph id="1">{0}</ph><it id="2" pos="open">[i]</it>', "a<1/><2/>"),
         ('a<ph id="1">fn<sub>note</sub></ph>', "a<1/>"),
         ('<mrk mtype="term">a</mrk> <mrk mtype="x-sdl-deleted">b <x id="1"/></mrk>c', "a c"),
-        ('<mrk mtype="x-comment">a <g id="1">b</g></mrk>', "a <1>b</1>"),
+        ('<mrk mtype="x-comment">a <g id="1">b</g></mrk>', "a <1> b </1>"),
     ],
 )
 def test_tags_of_xliff_1_are_numbered(written: str, text: str) -> None:
@@ -128,11 +129,11 @@ def test_tags_of_xliff_1_are_numbered(written: str, text: str) -> None:
 @each(
     "written, text",
     [
-        ('Press <pc id="1">Save</pc> now.', "Press <1>Save</1> now."),
-        ('<sc id="1"/>a<ec startRef="1"/> <ph id="2"/>', "<1>a</1> <2/>"),
+        ('Press <pc id="1">Save</pc> now.', "Press <1> Save </1> now."),
+        ('<sc id="1"/>a<ec startRef="1"/> <ph id="2"/>', "<1> a </1> <2/>"),
         ('a<ec id="3" isolated="yes"/>b<sc id="4" isolated="yes"/>', "a<1/>b<2/>"),
         ('<sm id="1"/>a<em startRef="1"/> <mrk id="m">b</mrk>', "a b"),
-        ('a<cp hex="0001"/>b <pc id="1">c</pc>', "a b <1>c</1>"),
+        ('a<cp hex="0001"/>b <pc id="1">c</pc>', "a b <1> c </1>"),
     ],
 )
 def test_tags_of_xliff_2_are_numbered(written: str, text: str) -> None:
@@ -142,8 +143,8 @@ def test_tags_of_xliff_2_are_numbered(written: str, text: str) -> None:
 
 def test_a_tag_of_xliff_has_its_number_on_both_sides_in_either_direction() -> None:
     document = first(xliff_unit('<g id="1">a</g> <x id="2"/>', '<x id="2"/> <g id="1">A</g>'))
-    assert rows("xliff", document, keeps_tags=True) == [("<1>a</1> <2/>", "<2/> <1>A</1>")]
-    assert rows("xliff", document, "de", "en", keeps_tags=True) == [("<1/> <2>A</2>", "<2>a</2> <1/>")]
+    assert rows("xliff", document, keeps_tags=True) == [("<1> a </1> <2/>", "<2/> <1> A </1>")]
+    assert rows("xliff", document, "de", "en", keeps_tags=True) == [("<1/> <2> A </2>", "<2> a </2> <1/>")]
 
 
 def test_segments_of_a_unit_are_numbered_each() -> None:
@@ -152,7 +153,7 @@ def test_segments_of_a_unit_are_numbered_each() -> None:
         "".join(parts.format(mid, word, 5 + mid, word) for mid, word in enumerate(words, 1)) for words in ("ab", "AB")
     ]
     document = first(xliff_unit("a", sides[1], other=f"<seg-source>{sides[0]}</seg-source>"))
-    assert rows("xliff", document, keeps_tags=True) == [("a<1>a</1>", "A<1>A</1>"), ("b<1>b</1>", "B<1>B</1>")]
+    assert rows("xliff", document, keeps_tags=True) == [("a<1>a </1>", "A<1>A </1>"), ("b<1>b </1>", "B<1>B </1>")]
 
 
 # ---- The corpus
@@ -172,7 +173,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_key_decides_and_removing_is_the_default(in_folder: Path) -> None:
     config = {"source_lang": "en", "target_lang": "de", "train": ["memory.tmx", "text.en", "text.de"]}
-    for how, source in (({}, "Red house 0."), ({"inline_tags": InlineTags.keep}, "<1>Red</1> house 0.")):
+    for how, source in (({}, "Red house 0."), ({"inline_tags": InlineTags.keep}, "<1> Red </1> house 0.")):
         text = load_text(DataConfig(**config, **how), "train")
         assert text is not None
         assert text.sources[0] == source
@@ -197,11 +198,11 @@ def test_the_key_is_refused_where_no_file_has_tags(
 
 def test_a_list_of_contents_shows_what_is_read(in_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", "--list", "memory.tmx", "data.inline_tags=keep"]) == 0
-    assert "<1>Rotes</1> Haus 0." in capsys.readouterr().out
+    assert "<1> Rotes </1> Haus 0." in capsys.readouterr().out
     assert main(["prepare", "--list", "memory.tmx"]) == 0
     assert "Rotes Haus 0." in capsys.readouterr().out
     document = first(xliff_unit('<g id="1">a</g>', '<x id="2"/><g id="1">A</g>'))
-    assert contents("xliff", document, keeps_tags=True).samples == [["<1>a</1>", "<2/><1>A</1>"]]
+    assert contents("xliff", document, keeps_tags=True).samples == [["<1> a </1>", "<2/> <1> A </1>"]]
 
 
 def test_detokenization_leaves_tags_as_they_are(in_folder: Path) -> None:
@@ -212,7 +213,7 @@ def test_detokenization_leaves_tags_as_they_are(in_folder: Path) -> None:
     )
     text = load_text(config, "train")
     assert text is not None
-    assert list(text.each()) == [("It's <1>well</1> <2/>, <3>known</3>.", "Ja <2/>.")]
+    assert list(text.each()) == [("It's <1> well </1> <2/>, <3> known </3>.", "Ja <2/>.")]
 
 
 # ---- Filters
@@ -280,6 +281,22 @@ def test_pairs_with_other_tags_on_the_two_sides_are_dropped_where_it_is_asked_fo
 
 
 # ---- Text with numbered tags
+
+
+@each(
+    "text, apart",
+    [
+        ("<1>a</1>, (<2>b</2>)", "<1> a </1>, (<2> b </2>)"),
+        ("<1><2>a</2> b</1>", "<1> <2> a </2> b </1>"),
+        ("un<1>believ</1>able <2>file</2>s", "un<1>believ</1>able <2> file</2>s"),
+        ("l'<1>eau</1> <2/>a <3/>.", "l'<1> eau </1> <2/> a <3/>."),
+        ("\u6309<1>\u4fdd\u5b58</1>\u952e", "\u6309<1>\u4fdd\u5b58</1>\u952e"),
+        ("1 < 2 <b>c</b>", "1 < 2 <b>c</b>"),
+    ],
+)
+def test_a_tag_stands_apart_from_its_words_where_it_does_not_cut_one(text: str, apart: str) -> None:
+    assert spaced(text) == spaced(apart) == apart
+    assert without_tags(apart).split() == without_tags(text).replace("<2/>a", "a").split()
 
 
 def test_what_is_a_numbered_tag() -> None:

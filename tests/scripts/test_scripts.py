@@ -37,6 +37,7 @@ STARTED_BY = {
     "bench_near_ties.py": "inference/test_decode_precision.py",
     "bench_nllb.py": "scripts/test_bench_nllb.py",
     "bench_pruning.py": "scripts/test_bench_pruning.py",
+    "bench_written_tags.py": "scripts/test_bench_written_tags.py",
     "bench_readers.py bench_readers_xml.py": "scripts/test_bench_readers.py",
     "bench_office.py office_makers.py": "scripts/test_bench_office.py",
     "bench_vmap.py": "scripts/test_bench_vmap.py",

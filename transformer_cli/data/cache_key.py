@@ -67,6 +67,8 @@ def cache_key(
     if config.reader is not None:
         options["reader"] = [config.reader, reader_of(config).version]
         options["options"] = options_that_affect("text", READERS, config.reader, config.options)
+    if "inline_tags" in options:
+        options["inline_tags"] = [config.inline_tags, "spaced"]
     if is_mixed(config):
         options["parts.json"] = True
     if tokenizers is not None:

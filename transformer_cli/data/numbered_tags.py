@@ -5,6 +5,10 @@ from collections import Counter
 
 _NUMBER = r"[1-9][0-9]{0,3}"
 NUMBERED_TAG = re.compile(rf"<(?:/?{_NUMBER}|{_NUMBER}/)>")
+# Where a tag would cut a word from the space before it, with which it is another piece of a vocabulary.
+_OPENS = re.compile(rf"(?<!\w)(<{_NUMBER}>(?=\S)|<{_NUMBER}/>(?=[\w<]))")
+_CLOSES = re.compile(rf"(?<=\S)(</{_NUMBER}>)(?!\w)")
+_SPACED = re.compile(rf"(?<!\w)(<{_NUMBER}>) | (</{_NUMBER}>)(?!\w)")
 _IN_TAG = re.compile(rf"(?<=<){_NUMBER}(?=/?>)|(?<=</){_NUMBER}(?=>)")
 
 
@@ -13,9 +17,14 @@ def counted_tags(text: str) -> Counter[str]:
     return Counter(NUMBERED_TAG.findall(text))
 
 
+def spaced(text: str) -> str:
+    """The text with a space between each pair of tags and what is in it, but where a tag is within a word."""
+    return _CLOSES.sub(r" \1", _OPENS.sub(r"\1 ", text))
+
+
 def without_tags(text: str) -> str:
-    """The text without its tags, but with the spaces beside them."""
-    return NUMBERED_TAG.sub("", text) if "<" in text else text
+    """The text without its tags and the spaces of `spaced`, but with the spaces around them."""
+    return NUMBERED_TAG.sub("", _SPACED.sub(r"\1\2", text)) if "<" in text else text
 
 
 def highest_number(text: str) -> int:

@@ -6,7 +6,7 @@ Tags become marks, which are characters that XML forbids, while a text is collec
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from transformer_cli.data.numbered_tags import counted_tags
+from transformer_cli.data.numbered_tags import counted_tags, spaced
 from transformer_cli.logs import LOGGER
 
 TAG, PLACEHOLDER, BREAK = "\x01", "\x02", "\x03"  # of formatting; of what stands in a text; of a line or a tab
@@ -53,7 +53,7 @@ def numbered(*texts: str) -> list[str]:
     """Translations of each other with `<1>`, `</1>` and `<2/>` for the tags that were kept.
 
     Tags are numbered from 1 in the order of the first text. A tag has the number of the one with the same key before
-    it, and a tag that the texts before have not, the next one.
+    it, and a tag that the texts before have not, the next one. All stand apart from their words (`spaced`).
     """
     numbers: dict[str, int] = {}
     return [_numbered(text, numbers) if _END in text else text for text in texts]
@@ -95,7 +95,7 @@ def _numbered(text: str, numbers: dict[str, int]) -> str:
             return f"<{number}/>"
         return f"<{number}>" if match[1] == _OPENING else f"</{number}>"
 
-    return _KEPT.sub(tag, text)
+    return spaced(_KEPT.sub(tag, text))
 
 
 def _unmarked(match: re.Match[str]) -> str:
