@@ -63,7 +63,7 @@ def tagged_pair(source: Sequence[str], target: Sequence[str], links: Links, rand
 def linked_phrase(
     source: Sequence[str], target: Sequence[str], links: Links, random: Random
 ) -> tuple[Span, Span] | None:
-    """Up to four words and their translation, if it is no other words'; both begin and end with linked words."""
+    """A phrase of up to four words and its translation, if that has no link to others; the ends of both are linked."""
     first = random.randrange(len(source))
     last = min(first + random.choice((0, 0, 0, 1, 1, 2, 3)), len(source) - 1)
     places = [j for i, j in links if first <= i <= last]

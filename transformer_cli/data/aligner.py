@@ -20,7 +20,7 @@ from transformer_cli.data.cleaning.lexicon import Ints
 
 _ITERATIONS = 5  # all constants up to _ALPHA are those of fast_align, but for _HIGH
 # λ of the prior e^(-λ · distance from the diagonal), and its range. Where words keep their order the likeliest λ is
-# above 10, and then a word is linked to its neighbour sooner than to its translation (benchmarks/alignment.md).
+# above 10, and then a word is linked to what is in its place sooner than to its translation (benchmarks/alignment.md).
 _TENSION, _LOW, _HIGH = 4.0, 0.1, 4.0
 _HALVINGS = 20  # of that range
 _NULL = 0.08  # probability that a word is the translation of none

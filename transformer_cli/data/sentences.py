@@ -153,4 +153,4 @@ def _prefix_lines(language: str) -> list[str]:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     files: dict[str, str] = module.NONBREAKING_PREFIXES
-    return (files.get(f"nonbreaking_prefix.{language}") or files["nonbreaking_prefix.en"]).splitlines()
+    return (files.get(f"nonbreaking_prefix.{language}") or files["nonbreaking_prefix.en"]).split("\n")

@@ -80,14 +80,14 @@ def test_a_line_with_a_near_tie_may_differ_and_any_other_line_must_not(
     program = exported(tmp_path, student())
     expected = {line: program.expected(line)[0] for line in LINES}
     monkeypatch.setattr(program, "translate", lambda lines: ["?", *map(expected.__getitem__, lines[1:])])
-    monkeypatch.setattr(firefox, "NEAR_TIE", 1e9)
+    monkeypatch.setattr(firefox, "NEAR_LOGITS", 1e9)
     verdict = program.verified(LINES)
     assert (verdict.identical, verdict.near_ties, verdict.holds) == (4, 1, True)
     assert verdict.lines_of_text()[0].startswith("text to text, greedy: 4 of 5 lines as a search")
     assert verdict.lines_of_text()[0].endswith(", 1 others with a near tie")
-    monkeypatch.setattr(firefox, "NEAR_TIE", 0.0)
+    monkeypatch.setattr(firefox, "NEAR_LOGITS", 0.0)
     assert not program.verified(LINES).holds
-    monkeypatch.setattr(firefox, "NEAR_TIE", 1e9)
+    monkeypatch.setattr(firefox, "NEAR_LOGITS", 1e9)
     monkeypatch.setattr(program, "translate", lambda lines: ["?"] * len(lines))
     assert not program.verified(LINES).holds  # near ties alone say nothing
 

@@ -54,7 +54,7 @@ from transformer_cli.version import __version__
 _INSTEAD = "Train with model=student_tiny norm=post"
 CONFIG, INFO = "config.intgemm8bitalpha.yml", "model_info.json"
 # Exp and sums of the engine are rounded in another way, which may change a choice between two logits that are as near.
-NEAR_TIE = 0.1
+NEAR_LOGITS = 0.1
 FEWEST_IDENTICAL = 0.95  # of the lines, but for those with a near tie
 _FEWEST_OF_ALL = 0.5  # near ties may be all that a line has: of a model of random weights, or in text that is none
 _DEVIATIONS, _LEAST = 1.1, 1e-6
@@ -325,7 +325,7 @@ class Firefox:
         if self.lists is not None:
             allowed = candidates_of(self.lists, ids, first=_FIRST, is_joint=self.is_joint)
         found, margin = self.search.translate(ids, allowed)
-        return self._shown(found), margin < NEAR_TIE
+        return self._shown(found), margin < NEAR_LOGITS
 
     def _shown(self, ids: Sequence[int]) -> str:
         """The engine leaves unknown pieces out, and a byte as it is written."""
