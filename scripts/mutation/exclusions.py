@@ -7,7 +7,6 @@ EXCLUDED: dict[str, dict[str, str]] = {
         "set_lr(optimizer, 0.0) → pass": "the weights that it spares are put back anyway"
     },
     "training/optimizers/adam.py": {"fused=False": "the speed alone"},
-    "training/optimizers/adamw.py": {"fused=False": "the speed alone"},
     "training/optimizers/muon.py": {
         "= self.param_groups[1]": "all groups have one rate",
         "param_groups[-1]": "all groups have one rate, and Muon itself has one group",

@@ -1,6 +1,6 @@
-"""Optimizers: one module each, which registers itself."""
+"""Optimizers; a module registers what it holds."""
 
-from transformer_cli.training.optimizers import adafactor, adam, adamw, muon  # noqa: F401
+from transformer_cli.training.optimizers import adafactor, adam, muon  # noqa: F401
 from transformer_cli.training.optimizers.registry import (
     OPTIMIZERS,
     OptimizerKind,

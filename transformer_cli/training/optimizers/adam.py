@@ -1,4 +1,4 @@
-"""Adam (Kingma and Ba 2015)."""
+"""Adam (Kingma and Ba 2015), and AdamW (Loshchilov and Hutter 2019)."""
 
 import torch
 from torch import nn
@@ -14,4 +14,11 @@ def adam(model: nn.Module, config: OptimizerConfig) -> Optimizer:
     return torch.optim.Adam(groups, betas=config.betas, eps=config.eps, fused=True)
 
 
+def adamw(model: nn.Module, config: OptimizerConfig) -> Optimizer:
+    """Adam whose weight decay does not pass through the moments."""
+    groups = decay_groups(list(model.parameters()), config)
+    return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=True)
+
+
 OPTIMIZERS.register("adam")(OptimizerKind(adam))
+OPTIMIZERS.register("adamw")(OptimizerKind(adamw))

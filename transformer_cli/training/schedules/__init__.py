@@ -1,6 +1,6 @@
-"""Learning rate schedules: one module each, which registers itself."""
+"""Learning rate schedules."""
 
-from transformer_cli.training.schedules import constant, cosine, inverse_sqrt, linear, noam, wsd  # noqa: F401
+from transformer_cli.training.schedules import builtin  # noqa: F401
 from transformer_cli.training.schedules.registry import (
     SCHEDULES,
     Schedule,
