@@ -1,4 +1,4 @@
-"""What this add-on brings; each exporter and importer is registered by its own module."""
+"""What this add-on brings; importers, and each exporter in a module of its own, register themselves."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """The formats of other programs: importers read one of their models, exporters write one of ours.
 
-An importer or an exporter is one module, which registers an entry here; tests/plugins/test_format_plugins.py has
+An importer or an exporter registers an entry here; tests/plugins/test_format_plugins.py has
 one of each.
 """
 
