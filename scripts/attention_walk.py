@@ -422,15 +422,8 @@ def gradient_norms(norm: Norm, tokenizers: Tokenizers, batch: Batch, n_layers: i
 
 
 def untrained(config: ModelConfig, tokenizers: Tokenizers) -> Transformer:
-    source, target = tokenizers.source, tokenizers.target
     torch.manual_seed(1)
-    return Transformer(
-        config,
-        source_vocab_size=len(source),
-        target_vocab_size=len(target),
-        source_pad_id=source.pad_id,
-        target_pad_id=target.pad_id,
-    ).eval()
+    return Transformer(config, *tokenizers.vocabularies).eval()
 
 
 # ---- With training

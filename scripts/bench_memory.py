@@ -85,13 +85,11 @@ def write_start(path: Path, given: argparse.Namespace, lines: list[str]) -> None
         tie_embeddings=Tying.three_way, max_positions=1024,
     )  # fmt: skip
     ids = tokenizer(lines, given.pieces, path.parent)
+    tokenizers = Tokenizers(ids, ids)
     torch.manual_seed(1)
-    model = build_model(
-        config, source_vocab_size=len(ids), target_vocab_size=len(ids), source_pad_id=ids.pad_id,
-        target_pad_id=ids.pad_id, target_bos_id=ids.bos_id, source_eos_id=ids.eos_id,
-    )  # fmt: skip
+    model = build_model(config, *tokenizers.vocabularies)
     languages = "+".join(LANGUAGES)
-    write_model(path, ModelFile(config, Tokenizers(ids, ids), model.state_dict(), languages, languages, 1))
+    write_model(path, ModelFile(config, tokenizers, model.state_dict(), languages, languages, 1))
 
 
 def peak_of(pid: int) -> float:

@@ -32,7 +32,7 @@ from tests.toy.translator import (
 from transformer_cli.addons.interop import conversions
 from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
 from transformer_cli.config.decode import DecodeConfig, DecodePrecision
-from transformer_cli.config.model import ModelConfig, Norm
+from transformer_cli.config.model import ModelConfig, Norm, Vocabulary
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search import Hypothesis, SearchRequest
 from transformer_cli.decoding.torch_engine import TorchEngine
@@ -212,10 +212,9 @@ def test_ctranslate2_computes_in_the_precision_or_names_one_that_it_has(tmp_path
 
 def base_model(device: torch.device = META) -> Transformer:
     """The paper's, with a vocabulary of 37,000 entries."""
+    vocabulary = Vocabulary(37_000, pad_id=0)
     with device:
-        return build_model(
-            ModelConfig(), source_vocab_size=37_000, target_vocab_size=37_000, source_pad_id=0, target_pad_id=0
-        )
+        return build_model(ModelConfig(), vocabulary, vocabulary)
 
 
 def test_the_memory_of_a_sentence_is_that_of_its_cache_and_its_logits() -> None:

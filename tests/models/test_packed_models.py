@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.support.rehearsal import META, rehearse
 from tests.toy.run import MODEL
-from transformer_cli.config.model import Autoregression, ModelConfig, Positions
+from transformer_cli.config.model import Autoregression, ModelConfig, Positions, Vocabulary
 from transformer_cli.data.batching import Batch, Run
 from transformer_cli.data.length_buckets import MOST_BUCKETS
 from transformer_cli.models.build import build_model
@@ -39,8 +39,7 @@ each_model = pytest.mark.parametrize("config", MODELS.values(), ids=MODELS)
 
 def model(config: ModelConfig) -> Model:
     torch.manual_seed(0)
-    ids = {f"{side}_{what}": n for side in ("source", "target") for what, n in (("vocab_size", N_TYPES), ("pad_id", 0))}
-    return build_model(config, **ids)  # type: ignore[arg-type]
+    return build_model(config, Vocabulary(N_TYPES, pad_id=0), Vocabulary(N_TYPES, pad_id=0))
 
 
 def batch(config: ModelConfig, lengths: list[tuple[int, int]]) -> Batch:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions
+from transformer_cli.config.model import Activation, ModelConfig, Norm, Positions, Vocabulary
 from transformer_cli.models.build import build_model
 from transformer_cli.models.embeddings import sinusoid_table
 from transformer_cli.models.layers import Residual
@@ -24,7 +24,7 @@ def random_model(dtype: torch.dtype, **changes: Any) -> Transformer:
     """A tiny model in which no bias or norm is at its start value, where a mistake might hide."""
     torch.manual_seed(0)
     config = ModelConfig(d_model=16, n_heads=4, d_ff=32, n_encoder_layers=2, n_decoder_layers=3, **changes)
-    model = build_model(config, source_vocab_size=20, target_vocab_size=20, source_pad_id=PAD, target_pad_id=PAD)
+    model = build_model(config, Vocabulary(20, PAD), Vocabulary(20, PAD))
     for parameter in model.parameters():
         if parameter.ndim == 1:
             nn.init.normal_(parameter, mean=0.5, std=0.2)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.support.each import each
-from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions, Tying
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions, Tying, Vocabulary
 from transformer_cli.errors import ConfigError
 from transformer_cli.inference.incremental import TransformerDecoder
 from transformer_cli.models.attention_kernels import attention_weights
@@ -53,7 +53,7 @@ def toy_model(dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer
 
 
 def sized(config: ModelConfig, source: int = VOCABULARY, target: int = VOCABULARY) -> Transformer:
-    return build_model(config, source_vocab_size=source, target_vocab_size=target, source_pad_id=PAD, target_pad_id=PAD)
+    return build_model(config, Vocabulary(source, PAD), Vocabulary(target, PAD))
 
 
 def toy_pair() -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from tests.support.forked import Ran, run
 from tests.toy.run import model_file, packed
 from transformer_cli.config.data import DataConfig, OnBad
 from transformer_cli.config.decode import DecodeConfig
+from transformer_cli.config.model import Vocabulary
 from transformer_cli.config.train import OptimizerConfig, ScheduleConfig
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.pair_changes import PAIR_CHANGES
@@ -196,9 +197,8 @@ def test_a_schedule_an_optimizer_and_a_model_that_are_none_are_named() -> None:
     MODELS.register("mine")(lambda config, source, target, options: torch.nn.Linear(1, 1))
     config = model_file().config
     config.name = "mine"
-    sizes = {"source_vocab_size": 9, "target_vocab_size": 9, "source_pad_id": 0, "target_pad_id": 0}
     with pytest.raises(ConfigError, match=rf"^{HERE}: returned a Linear, not a Model or a subclass"):
-        build_model(config, **sizes)
+        build_model(config, Vocabulary(9, 0), Vocabulary(9, 0))
 
 
 def test_an_optimizer_whose_step_needs_a_closure_is_named() -> None:

@@ -30,15 +30,8 @@ def random_model(
     `size` takes the place of the vocabularies' own.
     """
     torch.manual_seed(seed)
-    model = build_model(
-        config,
-        source_vocab_size=size or len(tokenizers.source),
-        target_vocab_size=size or tokenizers.n_outputs,
-        source_pad_id=tokenizers.source.pad_id,
-        target_pad_id=tokenizers.target.pad_id,
-        target_bos_id=tokenizers.target.bos_id,
-        source_eos_id=tokenizers.source.eos_id,
-    )
+    vocabularies = (one if size is None else one._replace(size=size) for one in tokenizers.vocabularies)
+    model = build_model(config, *vocabularies)
     with torch.no_grad():
         for weight in model.parameters():
             weight.mul_(gain if weight.dim() > 1 else 1)

@@ -1,8 +1,8 @@
-"""Keys of the group `model`: the sizes and variants of a Transformer."""
+"""Keys of the group `model`: the sizes and variants of a Transformer; and the sizes that its vocabularies give it."""
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from transformer_cli.config.checks import check_file_name
 from transformer_cli.config.fields import Affects, check_ranges, key
@@ -269,3 +269,12 @@ class ModelConfig:
     @property
     def value_width(self) -> int:
         return self.d_v if self.d_v is not None else self.d_model // self.n_heads
+
+
+class Vocabulary(NamedTuple):
+    """The vocabulary of one side, as the tokenizer has it; for the target of a classifier or tagger, its labels."""
+
+    size: int
+    pad_id: int
+    bos_id: int | None = None  # of the target, what the decoder starts with
+    eos_id: int | None = None  # of the source, what separates the texts of a pair

@@ -21,6 +21,7 @@ from typing import Any
 import sentencepiece
 
 from transformer_cli.config.data import BYTE_FALLBACK_FROM, SMALLEST_VOCABULARY, TokenizerConfig
+from transformer_cli.config.model import Vocabulary
 from transformer_cli.config.tags import source_tag, target_tag
 from transformer_cli.data.normalization import Spelling, normalize, spelling_of
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code, is_packed
@@ -299,6 +300,15 @@ class Tokenizers:
     def n_outputs(self) -> int:
         """How many tokens, or classes, a model chooses from."""
         return len(self.labels) or len(self.target)
+
+    @property
+    def vocabularies(self) -> tuple[Vocabulary, Vocabulary]:
+        """What a model is built for, of the source and of the target."""
+        source, target = self.source, self.target
+        return (
+            Vocabulary(len(source), source.pad_id, eos_id=source.eos_id),
+            Vocabulary(self.n_outputs, target.pad_id, bos_id=target.bos_id),
+        )
 
     @property
     def joint(self) -> bool:

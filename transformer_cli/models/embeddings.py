@@ -179,6 +179,12 @@ def make_embedding(
     return NarrowEmbedding(vocab_size, config.d_model, d_embedding=width, is_output=is_output, **options)
 
 
+def make_output(config: ModelConfig, vocab_size: int, *, pad_id: int, multiple_of: int) -> TokenEmbedding:
+    """An output layer with a matrix of its own."""
+    bias = config.output_bias
+    return TokenEmbedding(vocab_size, config.d_model, pad_id=pad_id, scaled=False, multiple_of=multiple_of, bias=bias)
+
+
 def sinusoid_table(
     length: int,
     width: int,

@@ -524,15 +524,7 @@ def _kind(tensor: Tensor | None) -> str:
 
 def _empty_model(config: ModelConfig, tokenizers: Tokenizers) -> Model:
     with torch.device("meta"), _Undrawn():
-        return build_model(
-            config,
-            source_vocab_size=len(tokenizers.source),
-            target_vocab_size=tokenizers.n_outputs,
-            source_pad_id=tokenizers.source.pad_id,
-            target_pad_id=tokenizers.target.pad_id,
-            target_bos_id=tokenizers.target.bos_id,
-            source_eos_id=tokenizers.source.eos_id,
-        )
+        return build_model(config, *tokenizers.vocabularies)
 
 
 _DRAWING = (nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_, Tensor.normal_, Tensor.uniform_)

@@ -1,23 +1,13 @@
 """The registry of models. No torch is needed to register one."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.options import checked_options
 from transformer_cli.config.poolings import with_pooling_options
 from transformer_cli.models.norms import NORMS
 from transformer_cli.registry import Registry, check_callable, guarded
-
-
-class Vocabulary(NamedTuple):
-    """The vocabulary of one side, as the tokenizer has it; for the target of a classifier or tagger, its labels."""
-
-    size: int
-    pad_id: int
-    bos_id: int | None = None  # of the target, what the decoder starts with
-    eos_id: int | None = None  # of the source, what separates the texts of a pair
-
 
 # From config, source, target and `ModelOptions` to a `Model`, whose classes import torch.
 Builder: TypeAlias = Callable[[ModelConfig, Vocabulary, Vocabulary, Any], Any]
@@ -36,6 +26,7 @@ def _fault_of(made: object, *_: object) -> str | None:
     return f"a {type(made).__name__}, not a Model or a subclass of it, as Transformer is"
 
 
+__all__ = ["MODELS", "Builder", "Vocabulary", "check_model"]
 MODELS: Registry[Builder] = Registry("model", adopt=_adopted, options_key="model.options")
 
 

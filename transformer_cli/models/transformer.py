@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from transformer_cli.config.model import Autoregression, DecoderStart, ModelConfig, Norm, Positions, Tying
+from transformer_cli.config.model import Autoregression, DecoderStart, ModelConfig, Norm, Positions, Tying, Vocabulary
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import CrossAttention, KeysAndValues, SelfAttention, project_memory_at_once
 from transformer_cli.models.attention_kernels import attention_weights
@@ -25,6 +25,7 @@ from transformer_cli.models.embeddings import (
     SinusoidalPositions,
     TokenEmbedding,
     make_embedding,
+    make_output,
 )
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import (
@@ -245,52 +246,35 @@ class Transformer(TokenModel):
     full_context_alignment = False  # whether that was taught in a pass where the decoder attends to the whole target
 
     def __init__(
-        self,
-        config: ModelConfig,
-        *,
-        source_vocab_size: int,
-        target_vocab_size: int,
-        source_pad_id: int,
-        target_pad_id: int,
-        target_bos_id: int | None = None,
-        options: ModelOptions = DEFAULT_MODEL_OPTIONS,
+        self, config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions = DEFAULT_MODEL_OPTIONS
     ) -> None:
         super().__init__()
         tying = config.tie_embeddings
-        sizes = (source_vocab_size, source_pad_id), (target_vocab_size, target_pad_id)
-        if tying.shares_embedding and sizes[0] != sizes[1]:
+        if tying.shares_embedding and (source.size, source.pad_id) != (target.size, target.pad_id):
             instead = Tying.none if tying.has_own_output else Tying.decoder
             raise ConfigError(
                 f"model.tie_embeddings={tying.name}: needs data.tokenizer.joint=true, but the vocabularies differ"
-                f" ({source_vocab_size} and {target_vocab_size} entries, padding {source_pad_id} and {target_pad_id})."
+                f" ({source.size} and {target.size} entries, padding {source.pad_id} and {target.pad_id})."
                 f" Set data.tokenizer.joint=true, or choose model.tie_embeddings={instead.name}"
             )
-        self.source_pad_id, self.target_pad_id = source_pad_id, target_pad_id
-        multiple_of, has_own_output = options.vocab_multiple_of, tying.has_own_output
-        source = partial(make_embedding, config, source_vocab_size, pad_id=source_pad_id, multiple_of=multiple_of)
-        target = partial(make_embedding, config, target_vocab_size, pad_id=target_pad_id, multiple_of=multiple_of)
+        self.source_pad_id, self.target_pad_id = source.pad_id, target.pad_id
+        multiple_of, is_tied = options.vocab_multiple_of, not tying.has_own_output
         zero_id = None
         if config.decoder_start is DecoderStart.zero:
-            assert target_bos_id is not None
-            zero_id = target_bos_id
+            assert target.bos_id is not None
+            zero_id = target.bos_id
+        of_target = partial(make_embedding, config, target.size, pad_id=target.pad_id, multiple_of=multiple_of)
+        of_target = partial(of_target, is_output=is_tied, bias=config.output_bias and is_tied, zero_id=zero_id)
         # A tied matrix is registered once, so a model file holds it once.
-        of_target: dict[str, Any] = {
-            "is_output": not has_own_output,
-            "bias": config.output_bias and not has_own_output,
-            "zero_id": zero_id,
-        }
-        self.source_embedding = source(**of_target) if tying.shares_embedding else source()
-        self.own_target_embedding = None if tying.shares_embedding else target(**of_target)
-        self.own_output = None
-        if has_own_output:
-            self.own_output = TokenEmbedding(
-                target_vocab_size,
-                config.d_model,
-                pad_id=target_pad_id,
-                scaled=False,
-                multiple_of=multiple_of,
-                bias=config.output_bias,
-            )
+        self.own_target_embedding: TokenEmbedding | None = None
+        if tying.shares_embedding:
+            self.source_embedding = of_target()
+        else:
+            self.source_embedding = make_embedding(config, source.size, pad_id=source.pad_id, multiple_of=multiple_of)
+            self.own_target_embedding = of_target()
+        self.own_output: TokenEmbedding | None = None
+        if not is_tied:
+            self.own_output = make_output(config, target.size, pad_id=target.pad_id, multiple_of=multiple_of)
         self.encoder = Encoder(config, options)
         self.decoder = Decoder(config, options)
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tags import language_of, languages_of, tags_in
 from transformer_cli.config.tasks import BLEU, TASKS, Task
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.models.registry import MODELS, Vocabulary
+from transformer_cli.models.registry import MODELS
 
 
 class Translation(Task):
@@ -77,15 +77,7 @@ def _example_files(config: TrainConfig, tags: Sequence[str]) -> Iterator[str]:
 def _transformer(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
     from transformer_cli.models.transformer import Transformer
 
-    return Transformer(
-        config,
-        source_vocab_size=source.size,
-        target_vocab_size=target.size,
-        source_pad_id=source.pad_id,
-        target_pad_id=target.pad_id,
-        target_bos_id=target.bos_id,
-        options=options,
-    )
+    return Transformer(config, source, target, options)
 
 
 TASKS.register("translation")(Translation())

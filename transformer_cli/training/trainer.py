@@ -128,16 +128,7 @@ class Trainer:
                 config, device, self.dtype, is_sharded=self.is_sharded, n_ranks=self.ranks.world_size
             )
         torch.manual_seed(stable_seed(config.seed))
-        model = build_model(
-            config.model,
-            source_vocab_size=len(tokenizers.source),
-            target_vocab_size=tokenizers.n_outputs,
-            source_pad_id=tokenizers.source.pad_id,
-            target_pad_id=tokenizers.target.pad_id,
-            target_bos_id=tokenizers.target.bos_id,
-            source_eos_id=tokenizers.source.eos_id,
-            options=model_options(config, device, self.ranks),
-        )
+        model = build_model(config.model, *tokenizers.vocabularies, model_options(config, device, self.ranks))
         if config.lora.rank:
             add_adapters(model, config.lora)
         choose_trained(model, config)

@@ -86,14 +86,7 @@ def model_file(
     config = ModelConfig(**SIZES | changes)
     tokenizers = Tokenizers(source or toy_tokenizer(), target or toy_tokenizer())
     torch.manual_seed(seed)
-    model = build_model(
-        config,
-        source_vocab_size=len(tokenizers.source),
-        target_vocab_size=len(tokenizers.target),
-        source_pad_id=tokenizers.source.pad_id,
-        target_pad_id=tokenizers.target.pad_id,
-        target_bos_id=tokenizers.target.bos_id,
-    )
+    model = build_model(config, *tokenizers.vocabularies)
     for parameter in model.parameters():
         with torch.no_grad():
             nn.init.normal_(parameter, mean=0.5, std=0.2) if parameter.ndim == 1 else parameter.mul_(gain)

@@ -78,13 +78,7 @@ def expected_of(
 ) -> tuple[float, dict[str, Tensor]]:
     """The summed loss, and the gradient of the mean loss, of the same weights on padded sentences."""
     source, target = tokenizers.source, tokenizers.target
-    plain = Transformer(
-        config.model,
-        source_vocab_size=len(source),
-        target_vocab_size=len(target),
-        source_pad_id=source.pad_id,
-        target_pad_id=target.pad_id,
-    )
+    plain = Transformer(config.model, *tokenizers.vocabularies)
     plain.load_state_dict(model.state_dict())
     device = next(model.parameters()).device
     plain = plain.to(device, torch.float64).eval()

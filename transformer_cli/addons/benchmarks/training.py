@@ -11,6 +11,7 @@ from transformer_cli.addons.benchmarks.report import Measured
 from transformer_cli.addons.benchmarks.timing import Spread, ratio
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker, Round
 from transformer_cli.config.compose import to_plain
+from transformer_cli.config.model import Vocabulary
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.memory import gigabytes
 from transformer_cli.models.transformer import Transformer
@@ -85,14 +86,9 @@ class Ceiling:
 
 def skeleton(config: BenchConfig, *, vocab_size: int) -> Transformer:
     """The model on the meta device, without weights."""
+    vocabulary = Vocabulary(vocab_size, pad_id=0)
     with torch.device("meta"):
-        return Transformer(
-            config.model,
-            source_vocab_size=vocab_size,
-            target_vocab_size=vocab_size,
-            source_pad_id=0,
-            target_pad_id=0,
-        )
+        return Transformer(config.model, vocabulary, vocabulary)
 
 
 def summary(config: BenchConfig, rounds: dict[str, list[Round]], ceiling: Ceiling) -> Measured:

@@ -108,11 +108,9 @@ def random_model(config: BenchConfig, *, sharpening: float = SHARPENING) -> Mode
             " --checkpoint"
         )
     tokenizer = words(config.data.tokenizer.vocab_size)
+    tokenizers = Tokenizers(tokenizer, tokenizer)
     torch.manual_seed(config.seed)
-    size, pad_id = len(tokenizer), tokenizer.pad_id
-    model = Transformer(
-        config.model, source_vocab_size=size, target_vocab_size=size, source_pad_id=pad_id, target_pad_id=pad_id
-    )
+    model = Transformer(config.model, *tokenizers.vocabularies)
     output = model.target_embedding if model.own_output is None else model.own_output
     with torch.no_grad():
         output.weight.mul_(sharpening)
@@ -120,7 +118,7 @@ def random_model(config: BenchConfig, *, sharpening: float = SHARPENING) -> Mode
         last = model.decoder if config.model.norm is Norm.pre else model.decoder.layers[-1].around_feed_forward
         last.norm.bias.copy_(ones_D)  # type: ignore[operator]
         output.weight[[tokenizer.pad_id, tokenizer.unk_id, tokenizer.bos_id, tokenizer.eos_id]] = -ones_D
-    return ModelFile(config.model, Tokenizers(tokenizer, tokenizer), model.state_dict(), "xx", "yy", step=0)
+    return ModelFile(config.model, tokenizers, model.state_dict(), "xx", "yy", step=0)
 
 
 def words(n_buckets: int) -> Tokenizer:

@@ -7,10 +7,10 @@ from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.task import Classification
 from transformer_cli.command import Command, register
 from transformer_cli.config.fields import key
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.poolings import POOLINGS, PoolingKind
 from transformer_cli.config.tasks import TASKS
-from transformer_cli.models.registry import MODELS, Vocabulary
+from transformer_cli.models.registry import MODELS
 
 
 def _run(config: ClassifyConfig) -> None:

@@ -15,7 +15,7 @@ from transformer_cli.config.model import DecoderStart, ModelConfig
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.attention import KeysAndValues
 from transformer_cli.models.cache_protocol import SelfAttentionCache
-from transformer_cli.models.embeddings import TokenEmbedding, make_embedding
+from transformer_cli.models.embeddings import TokenEmbedding, make_embedding, make_output
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import CausalLayer
 from transformer_cli.models.layouts import AttentionLayout, PaddedLayout
@@ -65,24 +65,13 @@ class LanguageModel(TokenModel):
         if config.decoder_start is DecoderStart.zero:
             raise ConfigError("model.decoder_start=zero: for models that translate. Leave it out")
         is_tied, multiple_of = not config.tie_embeddings.has_own_output, options.vocab_multiple_of
+        bias = config.output_bias and is_tied
         self.embedding = make_embedding(
-            config,
-            vocab_size,
-            pad_id=pad_id,
-            is_output=is_tied,
-            multiple_of=multiple_of,
-            bias=config.output_bias and is_tied,
+            config, vocab_size, pad_id=pad_id, is_output=is_tied, multiple_of=multiple_of, bias=bias
         )
-        self.own_output = None
+        self.own_output: TokenEmbedding | None = None
         if not is_tied:
-            self.own_output = TokenEmbedding(
-                vocab_size,
-                config.d_model,
-                pad_id=pad_id,
-                scaled=False,
-                multiple_of=multiple_of,
-                bias=config.output_bias,
-            )
+            self.own_output = make_output(config, vocab_size, pad_id=pad_id, multiple_of=multiple_of)
         self.decoder = CausalStack(config, options)
 
     @property

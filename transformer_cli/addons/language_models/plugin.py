@@ -6,10 +6,10 @@ from transformer_cli.addons.language_models.keys import GenerateConfig
 from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.command import Command, register
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.registry import READERS
-from transformer_cli.models.registry import MODELS, Vocabulary
+from transformer_cli.models.registry import MODELS
 
 
 def _run(config: GenerateConfig) -> None:

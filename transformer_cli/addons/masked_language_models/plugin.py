@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 from transformer_cli.addons.masked_language_models.keys import FillConfig, Masking
 from transformer_cli.addons.masked_language_models.task import MASK_TOKENS, MaskedLanguageModelling
 from transformer_cli.command import Command, register
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.pair_changes import PAIR_CHANGES
-from transformer_cli.models.registry import MODELS, Vocabulary
+from transformer_cli.models.registry import MODELS
 
 if TYPE_CHECKING:
     from transformer_cli.config.train import TrainConfig

@@ -8,12 +8,12 @@ from transformer_cli.addons.question_answering.squad import SquadFormat, SquadOp
 from transformer_cli.addons.question_answering.task import QuestionAnswering
 from transformer_cli.command import Command, register
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.readers.builtin import CORPORA, read_builtin
 from transformer_cli.data.registry import FORMATS, READERS
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.registry import MODELS, Vocabulary
+from transformer_cli.models.registry import MODELS
 
 
 def _run(config: AnswerConfig) -> None:
