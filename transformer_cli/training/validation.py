@@ -252,9 +252,10 @@ class Validator(ABC):
         model.train()
         return {name: layers for name, layers in weights.items() if layers}
 
-    @abstractmethod
     def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        """The arguments of the model's `forward`."""
+        """The arguments of the model's `forward`: what each of its stacks reads."""
+        read_by = {"encoder": source_BS, "decoder": target_in_BT}
+        return [read_by[stack] for stack in self.config.data.trained.stacks]
 
     @torch.no_grad()
     def _nll(self, model: Model, autocast: Autocast, between: Callable[[], None]) -> float:
@@ -424,9 +425,6 @@ class TranslationValidator(Validator):
         assert isinstance(scores, TranslationScores)
         rows = zip(self.text.sources, self.text.targets, scores.translations, strict=True)
         return [Sample(*row) for row in islice(rows, self.config.train.samples)]
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return source_BS, target_in_BT
 
 
 def make_validator(config: TrainConfig, prepared: Prepared, device: torch.device) -> Validator:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from torch import Tensor
-
 from transformer_cli.addons.classification.scores import accuracy, macro_f1
 from transformer_cli.addons.embedding.encode import ask_each, encode_whole
 from transformer_cli.config.tasks import ACCURACY
@@ -64,6 +62,3 @@ class ClassValidator(Validator):
         assert isinstance(scores, ClassScores)
         rows = zip(self.text.sources, self.text.targets, scores.predicted, strict=True)
         return [Sample(*row) for row in islice(rows, self.config.train.samples)]
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (source_BS,)

@@ -1,8 +1,6 @@
 """Dev scores of a language model."""
 
-from collections.abc import Callable, Sequence
-
-from torch import Tensor
+from collections.abc import Callable
 
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.corpus import ParallelText
@@ -20,6 +18,3 @@ class LanguageModelValidator(Validator):
 
     def _score(self, model: Model, nll: float, autocast: Autocast, between: Callable[[], None]) -> DevScores:
         return DevScores(nll)
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (target_in_BT,)

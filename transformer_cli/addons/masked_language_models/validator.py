@@ -1,11 +1,10 @@
 """Dev scores of a masked language model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from transformer_cli.addons.masked_language_models.keys import Masking
 from transformer_cli.addons.masked_language_models.masking import as_targets, masked
@@ -58,9 +57,6 @@ class MaskedValidator(Validator):
             between()
         n_targets = sum(batch.n_target_tokens for batch in self.batches)
         return MaskedScores(nll, 100 * float(torch.stack(n_right).sum()) / n_targets)
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (source_BS,)
 
 
 def dev_seeds(n: int) -> Array:

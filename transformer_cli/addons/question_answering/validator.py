@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from transformer_cli.addons.question_answering.answerer import PassageReader
 from transformer_cli.addons.question_answering.encoding import Example, examples, refuse_unfit, window_size
@@ -89,6 +88,3 @@ class SpanValidator(Validator):
         rows = islice(zip(self.text.each(), scores.predicted, strict=True), self.config.train.samples)
         found = [(Question.of(*pair), predicted) for pair, predicted in rows]
         return [Sample(q.question, " / ".join(a.text for a in q.answers), predicted) for q, predicted in found]
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (source_BS,)

@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from torch import Tensor
-
 from transformer_cli.addons.tagging.entities import are_bio, entity_f1, first_few, warn_not_bio
 from transformer_cli.addons.tagging.tagger import Tagger
 from transformer_cli.addons.tagging.word_labels import word_accuracy
@@ -102,6 +100,3 @@ class TagValidator(Validator):
         assert isinstance(scores, TagScores)
         rows = islice(zip(self.text.sources, self.wanted, scores.predicted, strict=True), self.config.train.samples)
         return [Sample(" ".join(split_words(source)), " ".join(w), " ".join(p)) for source, w, p in rows]
-
-    def _inputs(self, source_BS: Tensor, target_in_BT: Tensor) -> Sequence[Tensor]:
-        return (source_BS,)
