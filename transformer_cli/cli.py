@@ -21,7 +21,7 @@ from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, EnvironmentFault, Stopped, TfmError, printable
 from transformer_cli.plugins import RAISED, load_plugins, loaded_plugins, plugin_fault, plugin_place
 from transformer_cli.registry import did_you_mean
-from transformer_cli.standard_streams import replace_standard_streams
+from transformer_cli.standard_streams import replace_standard_streams, require_stdout
 from transformer_cli.version import __version__
 
 REPORT_WAIT_S = 3.0
@@ -224,8 +224,7 @@ def _report_unused(name: str, flags: Mapping[str, Any], given: Mapping[str, Sequ
 
 
 def _print(text: str) -> None:
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the answer to be printed")
+    require_stdout("the answer")
     sys.stdout.write(text)
 
 

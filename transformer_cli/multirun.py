@@ -36,6 +36,7 @@ from transformer_cli.environment import concealed, home_followed
 from transformer_cli.errors import ConfigError, ElsewhereError, EnvironmentFault, Stopped, TfmError, printable, quoted
 from transformer_cli.files import make_folder, wrap_os_errors, write_whole
 from transformer_cli.plugins import RAISED, load_plugins
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.sweeps import (
     RECORD_FILE,
     RESULTS_FILE,
@@ -250,8 +251,7 @@ def _under_hydra(sweep: Sweep, arguments: Sequence[str]) -> BaseException | None
 @contextmanager
 def _output_as_messages() -> Iterator[None]:
     """What this process and those that it starts write to standard output meanwhile goes to standard error."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the table to be printed")
+    require_stdout("the table")
     sys.stdout.flush()
     output = sys.stdout.fileno()
     kept = os.dup(output)

@@ -10,6 +10,7 @@ import os
 import select
 import sys
 
+from transformer_cli.errors import EnvironmentFault
 from transformer_cli.files import naming
 
 BUFFER_BYTES = 1 << 16
@@ -115,3 +116,9 @@ def replace_standard_streams() -> None:
         old = sys.stderr
         messages = Messages(old.fileno(), "standard error")
         sys.stderr = io.TextIOWrapper(messages, old.encoding, old.errors, line_buffering=True)
+
+
+def require_stdout(printed: str) -> None:
+    """Raise EnvironmentFault where standard output is closed, before the work on what is to be `printed` there."""
+    if sys.stdout is None:
+        raise EnvironmentFault(f"standard output: closed. Open it, for {printed} to be printed")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
 
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.standard_streams import require_stdout
 
 CellValue = str | float | bool | None
 
@@ -66,8 +66,7 @@ def print_tables(
     The `notes`, as signatures, are also a comment below the tables where the format has comments. CSV has neither
     comments nor second tables: of several it has the first.
     """
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the table to be printed")
+    require_stdout("the table")
     written = {TableFormat.latex: _latex, TableFormat.markdown: _markdown, TableFormat.csv: _csv}[form](tables, notes)
     if sys.stderr is not None:
         sys.stderr.write("".join(f"{line}\n" for line in (*notes, *more)))

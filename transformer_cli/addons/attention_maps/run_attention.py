@@ -3,7 +3,6 @@
 With --positions, position encodings instead.
 """
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,13 +32,14 @@ from transformer_cli.decoding.segmentation import split_line
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.decoding.translator import Translator
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault, quoted
+from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model
 from transformer_cli.models.runs import run_of
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.text_io import check_output, open_output
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -70,8 +70,7 @@ class EncodedPair:
 
 def run(config: AttentionConfig) -> None:
     """Write the output file, or one for each line of `config.input`, and print their names. Raises TfmError."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the names of the pictures to be printed")
+    require_stdout("the names of the pictures")
     form = output_format(config)
     if config.positions is not None:
         draw_positions(config, form)

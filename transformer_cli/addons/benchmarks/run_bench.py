@@ -1,7 +1,6 @@
 """`tfm bench`: speed of tfm beside that of other programs and the limits of the machine."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,6 +21,7 @@ from transformer_cli.config.compose import to_plain
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.errors import EnvironmentFault
 from transformer_cli.models.device import choose_device, tune_cpu_memory
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.training.plan import planned
 from transformer_cli.training.precision import set_float32_products
 from transformer_cli.training.state import check_components
@@ -41,8 +41,7 @@ OF_UPDATES = (BenchSubject.train, BenchSubject.loss, BenchSubject.attention, Ben
 
 def run(config: BenchConfig) -> None:
     """Run a benchmark and print its report to stdout, as a table or as JSON."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the figures to be printed")
+    require_stdout("the figures")
     device = choose_device(config.device)
     if device.type == "mps":  # and the clocks are those of CUDA and of a CPU
         raise EnvironmentFault("device=mps: has no float64, with which `tfm bench` compares. Use device=cpu")

@@ -5,7 +5,6 @@ Files of translations need no model, and no torch; models are opened and asked i
 
 import json
 import os
-import sys
 from pathlib import Path
 
 from transformer_cli.addons.comparison.keys import CompareConfig
@@ -25,7 +24,7 @@ from transformer_cli.addons.comparison.systems import is_model, read_translation
 from transformer_cli.addons.comparison.test_set import check_n_lines, settings_for, test_set_of
 from transformer_cli.data.lines import Lines, shown
 from transformer_cli.data.tags import split_tags
-from transformer_cli.errors import ConfigError, EnvironmentFault
+from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings
 from transformer_cli.evaluation.significance import Resampling
 from transformer_cli.evaluation.test_sets import (
@@ -37,6 +36,7 @@ from transformer_cli.evaluation.test_sets import (
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.evaluation.translation import check_metrics, prepare_metrics
 from transformer_cli.logs import LOGGER
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.tables import TableFormat, print_tables
 from transformer_cli.text_io import check_output, open_output
 
@@ -46,8 +46,7 @@ SACREBLEU_SEED = "SACREBLEU_SEED"  # environment variable that sacrebleu takes i
 
 def run(config: CompareConfig) -> None:
     """Print a table, or JSON, and write the page. Raises TfmError."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the comparison to be printed")
+    require_stdout("the comparison")
     if len(config.systems) < 2:
         given = f"only {shown(config.systems[0])} is given" if config.systems else "none is given"
         raise ConfigError(f"systems: {given}. Name two or more, of which the first is the baseline")

@@ -18,9 +18,9 @@ from transformer_cli.addons.doctor.updates import check_training, duration
 from transformer_cli.addons.doctor.vocabulary import check_tokenizer
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.prepare import Prepared, prepare
-from transformer_cli.errors import EnvironmentFault
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, tune_cpu_memory
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.training.batch_size import resolve_batch_size
 from transformer_cli.training.initialisation import (
     initial_tokenizers,
@@ -37,8 +37,7 @@ from transformer_cli.training.state import check_components
 
 def run(config: DoctorConfig) -> None:
     """Print the findings to stdout. Raises the first error among them, so that the exit status has its kind."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for what is found to be printed")
+    require_stdout("what is found")
     device = choose_device(config.device)
     training = TrainConfig(**{field.name: getattr(config, field.name) for field in fields(TrainConfig)})
     initial = read_initial_model(training)

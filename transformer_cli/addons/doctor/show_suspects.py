@@ -1,23 +1,22 @@
 """`tfm doctor --suspects N`: prints the N pairs of the training text that are most likely wrong."""
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 from transformer_cli.addons.doctor.keys import DoctorConfig
 from transformer_cli.addons.doctor.suspects import SidePlace, Suspect, Suspects, find_suspects
-from transformer_cli.errors import EnvironmentFault, printable
+from transformer_cli.errors import printable
 from transformer_cli.logs import LOGGER
+from transformer_cli.standard_streams import require_stdout
 
 _SHOWN = 160  # characters of a side
 
 
 def run(config: DoctorConfig) -> None:
     """Print the suspects to stdout, as text or as JSON, with what was not asked to stderr."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for what is found to be printed")
+    require_stdout("what is found")
     assert config.suspects is not None
     found = find_suspects(config.data, config.suspects)
     for warning in found.warnings:

@@ -13,18 +13,18 @@ from transformer_cli.addons.hub.names import SCHEME, HubName, read_name, shorten
 from transformer_cli.addons.hub.opening import locked_name
 from transformer_cli.addons.interop.registries import IMPORTED
 from transformer_cli.environment import user_cache
-from transformer_cli.errors import ConfigError, EnvironmentFault, printable
+from transformer_cli.errors import ConfigError, printable
 from transformer_cli.files import wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.registry import did_you_mean
+from transformer_cli.standard_streams import require_stdout
 
 _HEAD = ("name", "commit", "size", "last used", "languages", "licence")
 
 
 def run(config: ModelsConfig) -> None:
     """Print the list, or what was done. Raises TfmError."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the models to be printed")
+    require_stdout("the models")
     if config.action == "remove" and (path := _imports().get(config.name or "")) is not None:
         with wrap_os_errors(path, "remove the import"):
             path.unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from transformer_cli.logs import LOGGER
 from transformer_cli.models.facts import model_facts, stated_license
 from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.models.locate import EXPORT_FILE, is_own_model, locate_own_model, place_named
+from transformer_cli.standard_streams import require_stdout
 
 _LIBRARY = "transformer-cli"  # of our own model files, in the header of their card
 
@@ -36,8 +37,7 @@ class PushedFiles:
 
 def run(config: PushConfig) -> None:
     """Upload, if the user agrees, and print where to. Raises TfmError, and then has uploaded nothing."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the address to be printed")
+    require_stdout("the address")
     name = _name_of(config.address)
     upload = _upload_of(config, name)
     who = "for its owner alone" if config.private else "for everybody"

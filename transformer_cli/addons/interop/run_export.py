@@ -1,6 +1,5 @@
 """`tfm export`: a trained model for another program, verified before it is published."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -21,19 +20,19 @@ from transformer_cli.config.options import checked_options
 from transformer_cli.data.corpus import load_text
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.decoding.training_text import training_text
-from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, TfmError
+from transformer_cli.errors import CheckpointError, ConfigError, TfmError
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile, read_model, refuse_plugin, require
 from transformer_cli.models.locate import locate_model
 from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER
 
 
 def run(config: ExportConfig) -> None:
     """Write `config.output`, and print what was compared. Raises TfmError, and then leaves no trace."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
+    require_stdout("what was compared")
     if config.format is None:
         names = EXPORTERS.names()
         raise ConfigError(f"tfm export: no format given. Name one: {', '.join(names[:-1])} or {names[-1]}")

@@ -1,6 +1,5 @@
 """`tfm import`: another program's model as a model file of ours, compared with the original before it is written."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -13,9 +12,10 @@ from transformer_cli.addons.interop.keys import ImportConfig
 from transformer_cli.addons.interop.registries import IMPORTERS
 from transformer_cli.config.checks import check_choice
 from transformer_cli.data.lines import read_lines
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.locate import address_in
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.text_io import check_output
 
 _MOST_LINES = 2000  # of --lines: the original translates each twice
@@ -23,8 +23,7 @@ _MOST_LINES = 2000  # of --lines: the original translates each twice
 
 def run(config: ImportConfig) -> None:
     """Write `config.output`, and print what was compared. Raises TfmError, and then writes nothing."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for what was compared to be printed")
+    require_stdout("what was compared")
     if config.path is None:
         raise ConfigError("tfm import: no model given. Name its folder or file")
     if config.format is not None:

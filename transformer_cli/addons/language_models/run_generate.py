@@ -15,18 +15,18 @@ from transformer_cli.config.tasks import all_tasks
 from transformer_cli.data.lines import shown, split_lines
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
-from transformer_cli.errors import DataError, EnvironmentFault
+from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.file import ModelFile, read_model, require
 from transformer_cli.models.locate import locate_model
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.text_io import STDIN, Line, LineFilter, run_filter
 
 
 def run(config: GenerateConfig) -> None:
     """Continue `config.prompt`, or each line of standard input. Raises TfmError."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the text to be printed")
+    require_stdout("the text")
     if config.prompt is not None:
         refuse_empty(config.prompt, "the prompt")
     device = choose_device(config.device)

@@ -1,17 +1,15 @@
 """`tfm reproduce`: list the recipes whose scores are known, without torch, or train one of them."""
 
-import sys
 from collections.abc import Iterator, Sequence
 
 from transformer_cli.addons.reproduction.keys import ReproduceConfig
 from transformer_cli.addons.reproduction.records import Reproduction, names, read_reproduction
-from transformer_cli.errors import EnvironmentFault
+from transformer_cli.standard_streams import require_stdout
 
 
 def run(config: ReproduceConfig) -> None:
     """Train and compare, or print the list to stdout."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    require_stdout("the scores")
     if config.reproduction is None:
         print("\n".join(_listed([read_reproduction(name) for name in names()])), flush=True)
         return

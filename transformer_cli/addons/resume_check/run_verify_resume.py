@@ -31,6 +31,7 @@ from transformer_cli.files import follow, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.locate import newest_run
 from transformer_cli.models.runs import CONFIG_FILE
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.training.checkpoints import Checkpoint, CheckpointStore, Damage
 from transformer_cli.training.resuming import warn_of_other_environment
 from transformer_cli.training.signals import stop_signals
@@ -60,8 +61,7 @@ def run(config: VerifyResumeConfig) -> None:
 
     Raises CheckpointError where a resumed run differs, and EnvironmentFault where two uninterrupted ones do.
     """
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the result to be printed")
+    require_stdout("the result")
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise ConfigError("`tfm verify-resume`: continues a run in one process. Run it without torchrun")
     prefix = "tfm-verify-resume-"

@@ -23,11 +23,12 @@ from transformer_cli.config.origin import DEFAULT, ChosenFile, CommandLine, Expl
 from transformer_cli.config.text_values import read_as_written
 from transformer_cli.config.yaml_files import choices_of, config_dir, groups_of, lines_of
 from transformer_cli.environment import home_followed
-from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, printable, quoted
+from transformer_cli.errors import CheckpointError, ConfigError, printable, quoted
 from transformer_cli.files import follow
 from transformer_cli.models.header import MALFORMED, read_header
 from transformer_cli.models.locate import locate_own_model
 from transformer_cli.registry import did_you_mean
+from transformer_cli.standard_streams import require_stdout
 
 _CONFIG_FILE = "config.yaml"  # of a run directory
 LONGEST_CELL = 60  # characters
@@ -45,8 +46,7 @@ class StoredConfig:
 
 def run(config: ConfigConfig) -> None:
     """Print the answer. Raises ConfigError and CheckpointError for what is no key, file or command line."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the answer to be printed")
+    require_stdout("the answer")
     if config.action is ConfigAction.why:
         answer, text = _why(config)
     elif config.action is ConfigAction.diff:

@@ -1,25 +1,24 @@
 """`tfm evaluate`: the scores of a model, or of a file of translations or labels that is given."""
 
-import sys
 from pathlib import Path
 
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.named_sets import LISTED
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.extra_reports import check_reports
 from transformer_cli.evaluation.report import print_sets
 from transformer_cli.evaluation.sentence_scores import check_sentence_scores
 from transformer_cli.evaluation.test_sets import listed_sets
 from transformer_cli.evaluation.translation import check_metrics
 from transformer_cli.logs import LOGGER
+from transformer_cli.standard_streams import require_stdout
 
 
 def run(config: EvaluateConfig) -> None:
     """Print the scores of the files --hypotheses, which need no torch; without one, those of a model."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    require_stdout("the scores")
     if config.test_set == [LISTED]:
         if config.table is not None:
             raise ConfigError(

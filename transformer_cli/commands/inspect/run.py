@@ -5,18 +5,18 @@ import sys
 from pathlib import Path
 
 from transformer_cli.commands.inspect.keys import InspectConfig
-from transformer_cli.errors import EnvironmentFault, printable
+from transformer_cli.errors import printable
 from transformer_cli.models.facts import as_text, model_facts
 from transformer_cli.models.locate import locate_own_model, place_named
 from transformer_cli.models.registries import CARDS, DESCRIBERS, Described
+from transformer_cli.standard_streams import require_stdout
 
 _CARD = "markdown"
 
 
 def run(config: InspectConfig) -> None:
     """Print the facts. Raises TfmError for what is damaged, or not of ours."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the facts to be printed")
+    require_stdout("the facts")
     place, described = described_at(config.checkpoint, config.runs)
     facts = described.facts
     if config.license is not None:

@@ -22,7 +22,7 @@ from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import with_own_length_penalty
 from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.training_text import training_text
-from transformer_cli.errors import ConfigError, DataError, EnvironmentFault
+from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.scoring import ScoredTranslation, score_translations
 from transformer_cli.inference.precision import choose_precision, in_precision
 from transformer_cli.logs import LOGGER
@@ -30,6 +30,7 @@ from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import AnyTokenModel, build_all, read_models
 from transformer_cli.models.locate import locate_models
 from transformer_cli.models.transformer import TokenModel
+from transformer_cli.standard_streams import require_stdout
 from transformer_cli.text_io import Line, LineFilter, Sink, decode_line, run_filter
 
 PAIRS = 4096  # scored together: enough to sort by length, small enough to see progress
@@ -46,8 +47,7 @@ class _Pair:
 
 def run(config: ScoreConfig) -> None:
     """Score --translation as that of --source, or `source<TAB>translation` from stdin. Raises TfmError."""
-    if sys.stdout is None:
-        raise EnvironmentFault("standard output: closed. Open it, for the scores to be printed")
+    require_stdout("the scores")
     device = choose_device(config.device)
     given = [_lines(Path(name)) for name in (config.source, config.translation) if name is not None]
     _check_line_counts(config, given)
