@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import safetensors
 import torch
@@ -22,10 +22,12 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.config.poolings import POOLINGS
 from transformer_cli.config.tasks import Task, our_kinds, task_of_model
+from transformer_cli.config.train import Device
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.files import Chunk, Output, write_whole
 from transformer_cli.models.build import build_model
+from transformer_cli.models.device import choose_device
 from transformer_cli.models.header import (
     FORMAT,
     MALFORMED,
@@ -47,6 +49,7 @@ from transformer_cli.models.header import (
     unhashed,
     whole,
 )
+from transformer_cli.models.locate import locate_model
 from transformer_cli.models.norms import NORMS
 from transformer_cli.models.registry import MODELS
 from transformer_cli.models.transformer import Model, Transformer
@@ -65,6 +68,7 @@ __all__ = [
     "map_model",
     "map_tensors",
     "model_pieces",
+    "open_one_model",
     "read_json",
     "read_model",
     "read_share",
@@ -164,6 +168,22 @@ class ModelFile:
             model.alignment_head = self.alignment_head
             model.full_context_alignment = self.full_context_alignment
         return model.eval()
+
+
+class ModelKeys(Protocol):
+    """The keys of a command that uses one model."""
+
+    checkpoint: Any
+    runs: str
+    device: Device
+
+
+def open_one_model(config: ModelKeys, *kinds: str) -> tuple[torch.device, Path, ModelFile]:
+    """The device, and the model of --checkpoint with its path. Raises TfmError, also for one of none of the `kinds`."""
+    device, path = choose_device(config.device), locate_model(config.checkpoint, config.runs)
+    model = read_model(path)
+    require(model, path, *kinds)
+    return device, path, model
 
 
 def require(model: ModelFile, path: Path, *kinds: str) -> None:

@@ -19,9 +19,7 @@ from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.evaluation.scoring import refuse_beyond_table
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import force_decode
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import ModelFile, open_one_model
 from transformer_cli.models.transformer import Transformer
 
 
@@ -72,10 +70,7 @@ class ModelAligner:
 
 def open_aligner(config: AlignConfig) -> ModelAligner:
     """The model of --checkpoint. Raises TfmError."""
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    file = read_model(path)
-    require(file, path, "transformer")
+    device, _, file = open_one_model(config, "transformer")
     tags = asked_tags(file, config.tag, config.source_lang, config.target_lang)
     check_given_tags(tags, file.tokenizers.source.tags)
     return ModelAligner(file.build(device), file, device, config.batch_tokens, tags)

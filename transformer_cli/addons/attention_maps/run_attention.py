@@ -35,9 +35,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError, quoted
 from transformer_cli.extras import imported
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import ModelFile, open_one_model
 from transformer_cli.models.runs import run_of
 from transformer_cli.standard_streams import require_stdout
 from transformer_cli.text_io import check_output, open_output
@@ -82,10 +80,7 @@ def run(config: AttentionConfig) -> None:
         imported("matplotlib", needs=f"--output {shown(config.output_file)}")
     if isinstance(config.checkpoint, list):
         raise ConfigError("--checkpoint: names several, and each has its own attention weights. Name one")
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    file = read_model(path)
-    require(file, path, "transformer")
+    device, path, file = open_one_model(config, "transformer")
     check_layer_and_head(file, config)
     tags, known = asked_tags(file, config.tag, config.source_lang, config.target_lang), file.tokenizers.source.tags
     check_given_tags(tags, known)

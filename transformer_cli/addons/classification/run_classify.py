@@ -17,9 +17,7 @@ from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import open_one_model
 from transformer_cli.text_io import (
     STDIN,
     STDOUT,
@@ -38,10 +36,7 @@ def run(config: ClassifyConfig) -> None:
     check_files({"--input": config.input}, outputs, overwrite=config.overwrite)
     if config.html is not None and config.output is not None and same_file(config.html, config.output):
         raise ConfigError(f"--html {shown(config.html)}: is --output, too. Name another file")
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    model = read_model(path)
-    require(model, path, "classifier")
+    device, path, model = open_one_model(config, "classifier")
     labels = model.tokenizers.labels
     classifier = model.build_as(Classifier, device)
     reader = LineEncoder(classifier, model, device=device, batch_tokens=config.batch_tokens)

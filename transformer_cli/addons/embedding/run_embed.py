@@ -26,9 +26,7 @@ from transformer_cli.decoding.plan import named
 from transformer_cli.errors import CheckpointError, ConfigError, DataError
 from transformer_cli.files import Output, resolve_link
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import open_one_model
 from transformer_cli.models.transformer import Model
 from transformer_cli.text_io import (
     STDOUT,
@@ -86,10 +84,7 @@ def open_reader(config: EmbedConfig) -> tuple[LineEncoder, tuple[int, ...]]:
 
     Raises CheckpointError for a model without an encoder, ConfigError for a layer that it does not have.
     """
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    file = read_model(path)
-    require(file, path, "transformer", "classifier", "tagger", "encoder")
+    device, path, file = open_one_model(config, "transformer", "classifier", "tagger", "encoder")
     if file.config.n_segments == 2:
         raise CheckpointError(
             f"{path}: classifies pairs of texts, and has no vector of one. Choose another --checkpoint"

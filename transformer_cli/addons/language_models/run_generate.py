@@ -17,9 +17,7 @@ from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import ModelFile, open_one_model
 from transformer_cli.standard_streams import require_stdout
 from transformer_cli.text_io import STDIN, Line, LineFilter, run_filter
 
@@ -29,10 +27,9 @@ def run(config: GenerateConfig) -> None:
     require_stdout("the text")
     if config.prompt is not None:
         refuse_empty(config.prompt, "the prompt")
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    model = read_model(path)
-    require(model, path, *(task.model for task in all_tasks() if isinstance(task, LanguageModelling)))
+    device, path, model = open_one_model(
+        config, *(task.model for task in all_tasks() if isinstance(task, LanguageModelling))
+    )
     prompts = PromptFilter(config, model, device)
     if config.prompt is not None:
         prompts.process_prompt(config.prompt)

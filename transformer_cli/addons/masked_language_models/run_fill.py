@@ -16,9 +16,7 @@ from transformer_cli.data.lines import shown
 from transformer_cli.data.unknown import UnknownCounter, unknown_characters
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import open_one_model
 from transformer_cli.text_io import (
     STDIN,
     STDOUT,
@@ -39,10 +37,9 @@ def run(config: FillConfig) -> None:
     check_files({"--input": config.input}, outputs, overwrite=config.overwrite)
     if config.output is not None and config.html is not None and same_file(config.output, config.html):
         raise ConfigError(f"{config.html}: both --output and --html. Choose another --html")
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    model = read_model(path)
-    require(model, path, *(task.model for task in all_tasks() if isinstance(task, MaskedLanguageModelling)))
+    device, path, model = open_one_model(
+        config, *(task.model for task in all_tasks() if isinstance(task, MaskedLanguageModelling))
+    )
     network = model.build_as(MaskedLanguageModel, device)
     predictor = MaskPredictor(network, model.tokenizers.source, device=device, batch_tokens=config.batch_tokens)
     filler = Filler(predictor, longest=longest_of(model), top=config.top, most_pieces=config.pieces)

@@ -13,9 +13,7 @@ from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.data.lines import is_encodable, open_text, shown
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import open_one_model
 from transformer_cli.text_io import (
     BOM,
     STDIN,
@@ -38,10 +36,7 @@ def run(config: AnswerConfig) -> None:
         {"--output": config.output},
         overwrite=config.overwrite,
     )
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    model = read_model(path)
-    require(model, path, "span_extractor")
+    device, path, model = open_one_model(config, "span_extractor")
     passage = None if config.passage is None else read_passage(config.passage)
     search = AnswerSearch(config.n_best, config.max_answer, config.none_threshold)
     reading = reading_of(model, device=device, batch_tokens=config.batch_tokens, search=search, stride=config.stride)

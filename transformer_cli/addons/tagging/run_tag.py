@@ -19,9 +19,7 @@ from transformer_cli.data.lines import shown
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import ModelFile, read_model, require
-from transformer_cli.models.locate import locate_model
+from transformer_cli.models.file import ModelFile, open_one_model
 from transformer_cli.text_io import (
     STDIN,
     STDOUT,
@@ -41,10 +39,7 @@ from transformer_cli.text_io import (
 def run(config: TagConfig) -> None:
     """Label the words of `config.input` or stdin, to `config.output` or stdout. Raises TfmError."""
     check_files({"--input": config.input}, {"--output": config.output}, overwrite=config.overwrite)
-    device = choose_device(config.device)
-    path = locate_model(config.checkpoint, config.runs)
-    model = read_model(path)
-    require(model, path, "tagger")
+    device, path, model = open_one_model(config, "tagger")
     tagger = WordTagger(model, device=device, batch_tokens=config.batch_tokens)
 
     def open_filter(sink: Sink, is_typed: bool) -> Filter:
