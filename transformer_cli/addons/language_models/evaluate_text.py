@@ -1,8 +1,8 @@
-"""`tfm evaluate` of a language model, and what `tfm train` reports when it has trained one."""
+"""`tfm evaluate` of a model of text, and what `tfm train` reports when it has trained one."""
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,17 +31,24 @@ class TextSet:
     lines: Sequence[str]
 
 
-def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
-    """Print the perplexity of a language model on its test set, on another corpus's, or on the user's own file."""
-    test = text_to_score(config, models, paths, what="a language model")
+# The scores of a model on a test set.
+ScoreText = Callable[[ModelFile, TextSet, torch.device, DecodeConfig], TextSums]
+
+
+def evaluate_text(
+    config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device, measure: ScoreText
+) -> None:
+    """Print the scores of a model on its test set, on another corpus's, or on the user's own file."""
+    test = text_to_score(config, models, paths)
     print_text_scores(measure(models[0], test, device, config.decode), test, paths[0], as_json=config.json)
 
 
-def text_to_score(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], *, what: str) -> TextSet:
-    """The text that a model without a source is scored on; messages call the model `what`.
+def text_to_score(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path]) -> TextSet:
+    """The text that a model without a source is scored on.
 
     Raises ConfigError for a second model, and for what is of translations.
     """
+    what = models[0].task.what
     config.refuse_translating(what, paths)
     if config.save is not None:
         raise ConfigError(f"--save {config.save}: {what} has no output to save. Leave it out")
@@ -51,7 +58,7 @@ def text_to_score(config: EvaluateConfig, models: Sequence[ModelFile], paths: Se
 
 
 def report_training(
-    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
+    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device, measure: ScoreText
 ) -> tuple[dict[str, float | None], str]:
     """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
@@ -60,11 +67,7 @@ def report_training(
     test = TextSet(config.data.test_name, prepared.test.targets)
     found = measure(read_model(result.model_path), test, device, config.decode)
     print_text_scores(found, test, result.model_path)
-    scores: dict[str, float | None] = {
-        "test perplexity/token": found.perplexity_per_token,
-        "test perplexity/word": found.perplexity_per_word,
-    }
-    return scores, ""
+    return {f"test {name}": score for name, score in found.scores().items()}, ""
 
 
 def print_text_scores(found: TextSums, test: TextSet, path: Path, *, as_json: bool = False) -> None:

@@ -42,6 +42,10 @@ class TextSums(ABC):
         return math.exp(min(-self.log_prob / self.n_words, 100))
 
     @abstractmethod
+    def scores(self) -> dict[str, float]:
+        """The figures that a run reports, by name."""
+
+    @abstractmethod
     def as_dict(self) -> dict[str, float]:
         """What `json.dumps` takes."""
 
@@ -63,6 +67,9 @@ class TextScores(TextSums):
     @property
     def bits_per_character(self) -> float:
         return -self.log_prob / self.n_characters / math.log(2)
+
+    def scores(self) -> dict[str, float]:
+        return {"perplexity/token": self.perplexity_per_token, "perplexity/word": self.perplexity_per_word}
 
     def as_dict(self) -> dict[str, float]:
         return {

@@ -1,29 +1,24 @@
-"""`tfm evaluate` of a masked language model, and what `tfm train` reports when it has trained one."""
+"""The scores of a masked language model on a text."""
 
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
 from transformer_cli.addons.embedding.encode import longest_of
-from transformer_cli.addons.language_models.evaluate_text import TextSet, print_text_scores, text_to_score
+from transformer_cli.addons.language_models.evaluate_text import TextSet
 from transformer_cli.addons.language_models.perplexity import TextSums
 from transformer_cli.addons.masked_language_models.masked_language_model import MaskedLanguageModel
 from transformer_cli.addons.masked_language_models.masking import special_ids
 from transformer_cli.addons.masked_language_models.predictor import MaskPredictor
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import ModelFile, read_model
-from transformer_cli.training.result import TrainResult
+from transformer_cli.models.file import ModelFile
 
 _LINES = 64  # that are encoded at a time
 
@@ -41,6 +36,13 @@ class MaskedTextScores(TextSums):
         """Percent."""
         return 100 * self.n_right / self.n_tokens
 
+    def scores(self) -> dict[str, float]:
+        return {
+            "accuracy": self.accuracy,
+            "pseudo-perplexity/token": self.perplexity_per_token,
+            "pseudo-perplexity/word": self.perplexity_per_word,
+        }
+
     def as_dict(self) -> dict[str, float]:
         return {
             "pseudo_perplexity_per_token": self.perplexity_per_token,
@@ -56,30 +58,6 @@ class MaskedTextScores(TextSums):
             f"pseudo-perplexity per word   {self.perplexity_per_word:10.2f}  {self.n_words:,} words",
             f"pseudo-log-likelihood        {self.log_prob:10.2f}  natural logarithm, of all",
         ]
-
-
-def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Path], device: torch.device) -> None:
-    """Print the scores of a model on its test set, on another corpus's, or on the user's own file."""
-    test = text_to_score(config, models, paths, what="a masked language model")
-    print_text_scores(measure_masked(models[0], test, device, config.decode), test, paths[0], as_json=config.json)
-
-
-def report_training(
-    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float | None], str]:
-    """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
-    if prepared.test is None:
-        LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")
-        return {}, ""
-    test = TextSet(config.data.test_name, prepared.test.targets)
-    found = measure_masked(read_model(result.model_path), test, device, config.decode)
-    print_text_scores(found, test, result.model_path)
-    scores: dict[str, float | None] = {
-        "test accuracy": found.accuracy,
-        "test pseudo-perplexity/token": found.perplexity_per_token,
-        "test pseudo-perplexity/word": found.perplexity_per_word,
-    }
-    return scores, ""
 
 
 def measure_masked(model: ModelFile, test: TextSet, device: torch.device, decode: DecodeConfig) -> MaskedTextScores:

@@ -1,24 +1,20 @@
 """The task of masked language modelling: masked tokens are predicted from both sides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import NLL, Task
+from transformer_cli.addons.language_models.task import TextTask
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.errors import ConfigError
 
 MASK_TOKENS = "mask_tokens"  # the change of the training text
 
 
-class MaskedLanguageModelling(Task):
+class MaskedLanguageModelling(TextTask):
     """Masked tokens are predicted; checkpoints are ranked by their NLL on a dev set that is masked once."""
 
-    has_source, reader, files = False, "plain", "a text file, as in data.train=corpus.txt"
-    leak = "training lines are lines of it", "the same"
     model, what, command = "encoder", "a masked language model", "fill"
     also_from = ("transformer", "classifier", "tagger", "decoder")
-    metric, unit, page = NLL, "masked tokens", "filling"
+    unit, page = "masked tokens", "filling"
     most_epochs, fewest_updates = 40, 1000
     recipe = "masked_text"
     changes = (MASK_TOKENS,)
@@ -36,23 +32,10 @@ class MaskedLanguageModelling(Task):
 
         return MaskedValidator(config, prepared, device)
 
-    def evaluate(self, config: EvaluateConfig, opened: Any, device: Any) -> None:
-        from transformer_cli.addons.masked_language_models.evaluate_masked import run
+    def measure(self) -> Any:
+        from transformer_cli.addons.masked_language_models.evaluate_masked import measure_masked
 
-        run(config, opened.models, opened.paths, device)
-
-    def report(
-        self, config: TrainConfig, prepared: Any, result: Any, device: Any
-    ) -> tuple[dict[str, float | None], str]:
-        from transformer_cli.addons.masked_language_models.evaluate_masked import report_training
-
-        return report_training(config, prepared, result, device)
-
-    def evaluate_files(self, config: EvaluateConfig, hypotheses: Sequence[Any]) -> None:
-        assert config.data is not None
-        raise ConfigError(
-            f"data={config.data.name}: text for a masked language model, which translates nothing. Choose parallel text"
-        )
+        return measure_masked
 
     def next_commands(self, config: TrainConfig, which: str) -> Iterator[str]:
         yield f'tfm fill{which} "A text with a [mask]."'
