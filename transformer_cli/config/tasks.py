@@ -6,7 +6,7 @@ their work when they are called, so that no torch is needed to name a task.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from transformer_cli.errors import ConfigError
 from transformer_cli.registry import Registry, is_ours, place_of
@@ -14,6 +14,9 @@ from transformer_cli.registry import Registry, is_ours, place_of
 NLL = "nll"  # nats per target token of the dev set, for every task
 ACCURACY = "accuracy"  # of the dev set, in percent: of sentences or words that get labels
 BLEU = "bleu"  # of dev translations; chrF where BLEU cannot be computed
+
+# The scores of the test set by name, and why the model is not usable yet, or nothing.
+Reported: TypeAlias = tuple[Mapping[str, float | None], str]
 
 
 class Task:
@@ -105,11 +108,8 @@ class Task:
         """Print the scores of the `decoding.opening.Opened` models, for `tfm evaluate`."""
         raise self._lacks("evaluate")
 
-    def report(self, config: Any, prepared: Any, result: Any, device: Any) -> tuple[dict[str, float | None], str]:
-        """Print the scores of the test set at the end of `tfm train`.
-
-        Returns them by name, and why the model is not usable yet, or nothing.
-        """
+    def report(self, config: Any, prepared: Any, result: Any, device: Any) -> Reported:
+        """Print the scores of the test set at the end of `tfm train`, and return them."""
         raise self._lacks("report")
 
     def evaluate_files(self, config: Any, hypotheses: Sequence[Any]) -> None:

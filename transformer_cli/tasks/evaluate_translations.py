@@ -12,7 +12,7 @@ from tqdm import tqdm
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.shared import TORCH
-from transformer_cli.config.tasks import BLEU
+from transformer_cli.config.tasks import BLEU, Reported
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.checks.overlap import warn_of_overlap
 from transformer_cli.data.corpus import ParallelText
@@ -91,9 +91,7 @@ def evaluate(config: EvaluateConfig, opened: Opened, device: torch.device) -> No
     _show(evaluated, config)
 
 
-def report(
-    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float | None], str]:
+def report(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> Reported:
     """Print the scores of the test set, as `tfm evaluate` does; return them, and why the model is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source and --reference")

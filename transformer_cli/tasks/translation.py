@@ -7,7 +7,7 @@ from typing import Any
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tags import language_of, languages_of, tags_in
-from transformer_cli.config.tasks import BLEU, TASKS, Task
+from transformer_cli.config.tasks import BLEU, TASKS, Reported, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.models.registry import MODELS
 
@@ -30,9 +30,7 @@ class Translation(Task):
 
         evaluate(config, opened, device)
 
-    def report(
-        self, config: TrainConfig, prepared: Any, result: Any, device: Any
-    ) -> tuple[dict[str, float | None], str]:
+    def report(self, config: TrainConfig, prepared: Any, result: Any, device: Any) -> Reported:
         from transformer_cli.tasks.evaluate_translations import report
 
         return report(config, prepared, result, device)

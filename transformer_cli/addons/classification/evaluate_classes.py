@@ -6,18 +6,19 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.addons.classification.labelled_text import labelled_text
+from transformer_cli.addons.classification.labelled_text import labelled_text, own_text
 from transformer_cli.addons.classification.labels import without_blank
 from transformer_cli.addons.classification.reports import print_classes, single_answer
 from transformer_cli.addons.classification.scores import ClassReport, class_report
 from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import Reported
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.plan import named
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
@@ -39,22 +40,18 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     _report(path, model, test, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
-def report_training(
-    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float | None], str]:
+def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> Reported:
     """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
         return {}, ""
     test = TestSet(config.data.test_name, prepared.test.sources, [prepared.test.targets])
     path, model = result.model_path, read_model(result.model_path)
-    predicted, saved_as = (
-        _predict(model, test, device, batch_tokens=config.decode.batch_tokens),
-        default_place([path], [model], test),
-    )
+    predicted = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    saved_as = default_place([path], [model], test)
     save(predicted, saved_as, "save the classes", may_replace=True)
     found = _report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
-    scores: dict[str, float | None] = {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
+    scores = {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
     return scores, single_answer(predicted, test.references[0])
 
 
@@ -94,13 +91,8 @@ def _predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tok
 
 def own_table(config: EvaluateConfig, model: ModelFile) -> TestSet:
     """--source, a table of label<TAB>text, or of label<TAB>first<TAB>second for a classifier of pairs."""
-    name = str(config.source)
-    if not Path(name).exists():
-        raise DataError(f"{name}: no such file. Check --source")
-    columns: list[int | str] = [0, 1, 2] if model.config.n_segments == 2 else []
-    data = DataConfig(source_lang="text", target_lang="label", task="classification", test=name, columns=columns)
-    text = load_text(data, "test")
-    assert text is not None
+    name, columns = str(config.source), [0, 1, 2] if model.config.n_segments == 2 else []
+    text = own_text(name, target_lang="label", task="classification", columns=columns)
     return labelled(Path(name).name, text, model, where=name)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
@@ -28,6 +29,15 @@ def labelled_text(
         if config.data is not None:
             raise
         raise DataError(f"{error}, or give --source (this is the corpus of the model's run)") from error
+
+
+def own_text(file: str, **data: Any) -> ParallelText:
+    """The text of --source, a file of labels; `data` are the keys of its corpus."""
+    if not Path(file).exists():
+        raise DataError(f"{file}: no such file. Check --source")
+    text = load_text(DataConfig(source_lang="text", test=file, **data), "test")
+    assert text is not None
+    return text
 
 
 def _named_or_held_out(data: DataConfig, model: ModelFile, kept: ParallelText | None) -> ParallelText:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import ACCURACY, Task
+from transformer_cli.config.tasks import ACCURACY, Reported, Task
 from transformer_cli.config.train import TrainConfig
 
 
@@ -56,9 +56,7 @@ class Classification(Task):
 
         run(config, opened.models, opened.paths, device)
 
-    def report(
-        self, config: TrainConfig, prepared: Any, result: Any, device: Any
-    ) -> tuple[dict[str, float | None], str]:
+    def report(self, config: TrainConfig, prepared: Any, result: Any, device: Any) -> Reported:
         from transformer_cli.addons.classification.evaluate_classes import report_training
 
         return report_training(config, prepared, result, device)

@@ -13,6 +13,7 @@ from transformer_cli.addons.language_models.language_model import LanguageModel
 from transformer_cli.addons.language_models.perplexity import TextScores, TextSums, text_scores
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import Reported
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.lines import read_lines
 from transformer_cli.data.prepare import Prepared
@@ -59,7 +60,7 @@ def text_to_score(config: EvaluateConfig, models: Sequence[ModelFile], paths: Se
 
 def report_training(
     config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device, measure: ScoreText
-) -> tuple[dict[str, float | None], str]:
+) -> Reported:
     """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no perplexity: name one with data.test, or give tfm evaluate --source")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import NLL, Task
+from transformer_cli.config.tasks import NLL, Reported, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
@@ -25,9 +25,7 @@ class TextTask(Task):
 
         evaluate_text(config, opened.models, opened.paths, device, self.measure())
 
-    def report(
-        self, config: TrainConfig, prepared: Any, result: Any, device: Any
-    ) -> tuple[dict[str, float | None], str]:
+    def report(self, config: TrainConfig, prepared: Any, result: Any, device: Any) -> Reported:
         from transformer_cli.addons.language_models.evaluate_text import report_training
 
         return report_training(config, prepared, result, device, self.measure())

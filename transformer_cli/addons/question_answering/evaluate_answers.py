@@ -5,17 +5,18 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.addons.classification.labelled_text import labelled_text
+from transformer_cli.addons.classification.labelled_text import labelled_text, own_text
 from transformer_cli.addons.classification.reports import print_classes, single_answer
 from transformer_cli.addons.question_answering.answerer import reading_of
 from transformer_cli.addons.question_answering.questions import Question, as_line
 from transformer_cli.addons.question_answering.scores import AnswerReport, answer_report
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import Reported
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.errors import ConfigError, DataError
+from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import Provenance
 from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
@@ -30,7 +31,8 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     config.refuse_translating("a question answering model", paths)
     model, path = models[0], paths[0]
     if config.source is not None:
-        name, text = _own_file(str(config.source))
+        name = Path(config.source).name
+        text = own_text(config.source, target_lang="text", task="question_answering", reader="squad")
     else:
         data, text = labelled_text(config, model, path, _check_questions)
         name = data.test_name
@@ -40,9 +42,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     _report(path, name, text, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
-def report_training(
-    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float | None], str]:
+def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> Reported:
     """The same of the model file that `tfm train` exported; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
@@ -53,7 +53,7 @@ def report_training(
     saved_as = default_place([path], [model], _test_set(name, text))
     save(predicted, saved_as, "save the answers", may_replace=True)
     found = _report(path, name, text, predicted, seed=config.seed, saved_as=saved_as)
-    scores: dict[str, float | None] = {"test exact match": found.exact_match.score, "test F1": found.f1.score}
+    scores = {"test exact match": found.exact_match.score, "test F1": found.f1.score}
     wanted = [" / ".join(answer.text for answer in Question.of(*pair).answers) for pair in text.each()]
     return scores, single_answer(predicted, wanted)
 
@@ -91,16 +91,6 @@ def _predict(
     found = [as_line(one.text) for one in reading.answers([(one.question, one.passage) for one in asked])]
     reading.unknown.warn("question", where=f"{name}: ")
     return found
-
-
-def _own_file(file: str) -> tuple[str, ParallelText]:
-    """--source, a file of SQuAD's JSON."""
-    if not Path(file).exists():
-        raise DataError(f"{file}: no such file. Check --source")
-    data = DataConfig(source_lang="text", target_lang="text", task="question_answering", reader="squad", test=file)
-    text = load_text(data, "test")
-    assert text is not None
-    return Path(file).name, text
 
 
 def _check_questions(data: DataConfig) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from transformer_cli.addons.question_answering.questions import ENDS, ENDS_OR_NONE, F1
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import Task
+from transformer_cli.config.tasks import Reported, Task
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import DataError
 
@@ -52,9 +52,7 @@ class QuestionAnswering(Task):
 
         run(config, opened.models, opened.paths, device)
 
-    def report(
-        self, config: TrainConfig, prepared: Any, result: Any, device: Any
-    ) -> tuple[dict[str, float | None], str]:
+    def report(self, config: TrainConfig, prepared: Any, result: Any, device: Any) -> Reported:
         from transformer_cli.addons.question_answering.evaluate_answers import report_training
 
         return report_training(config, prepared, result, device)

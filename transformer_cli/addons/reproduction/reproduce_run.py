@@ -75,7 +75,7 @@ def _introduction(one: Reproduction) -> Iterator[str]:
 def _comparison(one: Reproduction, trained: Trained, this_run: Sequence[str]) -> Iterator[str]:
     """The scores of this run beside those of the reference and those that are published, and what differs."""
     dev = read_model(trained.run_dir / MODEL_FILE).scores
-    mine = {title: dev.get(name) for name, title in DEV_SCORES.items()} | trained.test_scores
+    mine = {**{title: dev.get(name) for name, title in DEV_SCORES.items()}, **trained.test_scores}
     reference = {} if one.ours is None else {score.metric: score.score for score in one.ours.scores}
     published = {score.our_metric: score.score for score in one.published if score.our_metric is not None}
     metrics = dict.fromkeys([*published, *reference])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.addons.classification.labelled_text import labelled_text
+from transformer_cli.addons.classification.labelled_text import labelled_text, own_text
 from transformer_cli.addons.classification.reports import print_classes, single_answer
 from transformer_cli.addons.tagging.conll import is_conllu, trained_columns
 from transformer_cli.addons.tagging.entities import are_bio, warn_not_bio
@@ -17,8 +17,9 @@ from transformer_cli.addons.tagging.word_tagger import WordTagger
 from transformer_cli.addons.tagging.words import split_words
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
+from transformer_cli.config.tasks import Reported
 from transformer_cli.config.train import TrainConfig
-from transformer_cli.data.corpus import ParallelText, load_text
+from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.report import Provenance
@@ -66,9 +67,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     _report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as, as_json=config.json)
 
 
-def report_training(
-    config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device
-) -> tuple[dict[str, float | None], str]:
+def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> Reported:
     """The same of the model file that `tfm train` shipped; its scores, and why it is not usable yet."""
     if prepared.test is None:
         LOGGER.info("no test set, so no scores: name one with data.test, or give tfm evaluate --source")
@@ -80,7 +79,7 @@ def report_training(
     save(_lines_of(predicted), saved_as, "save the tags", may_replace=True)
     baseline = baseline_of(prepared, test, ids)
     found = _report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
-    scores: dict[str, float | None] = {f"test {name}": score for name, score in found.scores().items()}
+    scores = {f"test {name}": score for name, score in found.scores().items()}
     return scores, single_answer(list(chain(*predicted)), list(chain(*test.wanted)))
 
 
@@ -148,14 +147,8 @@ def _training_text(model: ModelFile, path: Path) -> Prepared | None:
 def _own_file(config: EvaluateConfig, model: ModelFile) -> WordTest:
     """--source, a CoNLL file: with the columns of the model's training text, if that is of the same kind."""
     name = str(config.source)
-    if not Path(name).exists():
-        raise DataError(f"{name}: no such file. Check --source")
-    columns = trained_columns(model.data, is_conllu_wanted=is_conllu(name))
-    data = DataConfig(
-        source_lang="text", target_lang="label", task="token_classification", test=name, columns=[*columns]
-    )
-    text = load_text(data, "test")
-    assert text is not None
+    columns = [*trained_columns(model.data, is_conllu_wanted=is_conllu(name))]
+    text = own_text(name, target_lang="label", task="token_classification", columns=columns)
     return WordTest.of(Path(name).name, text)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from transformer_cli.config.evaluate import EvaluateConfig
-from transformer_cli.config.tasks import TASKS
+from transformer_cli.config.tasks import TASKS, all_tasks
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.named_sets import LISTED
 from transformer_cli.errors import ConfigError, DataError
@@ -34,9 +34,21 @@ def run(config: EvaluateConfig) -> None:
         task = TASKS["translation"] if config.data is None else config.data.trained
         task.evaluate_files(config, hypotheses)
         return
-    from transformer_cli.commands.evaluate.models import evaluate_models
-
     evaluate_models(config)
+
+
+def evaluate_models(config: EvaluateConfig) -> None:
+    """Open the models; the task that they were trained for scores them."""
+    from transformer_cli.decoding.opening import open_models  # here: files are scored without torch
+    from transformer_cli.evaluation.saved import check_save, named_files
+    from transformer_cli.models.device import choose_device
+
+    device = choose_device(config.device)
+    check_save(config, named_files(config.checkpoint))
+    kinds = [task.model for task in all_tasks()]
+    opened = open_models(config.checkpoint, runs=config.runs, engine=config.engine, decode=config.decode, kinds=kinds)
+    check_save(config, opened.paths)
+    opened.task.evaluate(config, opened, device)
 
 
 def read_hypotheses(file: Path) -> Lines:

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Trained:
     step: int
     scores: dict[str, float | None]  # None: not a number
     is_new: bool  # False: an earlier command had finished it
-    test_scores: dict[str, float | None] = field(default_factory=dict)
+    test_scores: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def run(config: TrainConfig) -> float | None:
@@ -86,7 +86,7 @@ def _next(config: TrainConfig, result: TrainResult, unusable: str) -> Iterator[s
         yield f"      the same command with a larger {result.to_raise} goes on"
 
 
-def _in_tables(test_scores: dict[str, float | None]) -> dict[str, float | None]:
+def _in_tables(test_scores: Mapping[str, float | None]) -> Mapping[str, float | None]:
     """The scores of translations, as in the whole report, that are comparable between languages."""
     if "test chrF2" not in test_scores:
         return test_scores
