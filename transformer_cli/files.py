@@ -18,16 +18,7 @@ from typing import BinaryIO
 
 from transformer_cli.errors import EnvironmentFault, TakenError
 from transformer_cli.logs import LOGGER
-from transformer_cli.system import (
-    NO_LINK,
-    OPEN_FILES_MOVE,
-    c_function,
-    lock,
-    locked_folder,
-    rename,
-    sync,
-    sync_folder,
-)
+from transformer_cli.system import NO_LINK, OPEN_FILES_MOVE, c_function, lock, locked_folder, rename, sync, sync_folder
 
 Chunk = bytes | memoryview  # of a file's content
 

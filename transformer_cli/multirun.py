@@ -22,13 +22,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from transformer_cli import logs
 from transformer_cli.command import COMMANDS, SweepRun, schema_of
-from transformer_cli.config.compose import (
-    added_overrides,
-    as_config_error,
-    hydra_arguments,
-    load_config,
-    to_schema,
-)
+from transformer_cli.config.compose import added_overrides, as_config_error, hydra_arguments, load_config, to_schema
 from transformer_cli.config.keys import fields_of
 from transformer_cli.config.overrides import check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.yaml_files import config_dir

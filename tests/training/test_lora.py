@@ -21,13 +21,7 @@ from transformer_cli.models.transformer import Transformer
 from transformer_cli.training import lora as lora_module
 from transformer_cli.training.checkpoints import CheckpointStore
 from transformer_cli.training.freezing import describe
-from transformer_cli.training.lora import (
-    LoraLinear,
-    add_adapters,
-    load_model_weights,
-    merged_in_place,
-    model_weights,
-)
+from transformer_cli.training.lora import LoraLinear, add_adapters, load_model_weights, merged_in_place, model_weights
 from transformer_cli.training.saver import Copies
 from transformer_cli.training.trainer import Trainer
 

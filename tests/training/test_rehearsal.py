@@ -31,14 +31,7 @@ from tests.toy.translator import (
 )
 from transformer_cli.addons.language_models.incremental import LanguageModelDecoder
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.model import (
-    Activation,
-    Autoregression,
-    ModelConfig,
-    Norm,
-    Positions,
-    Tying,
-)
+from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions, Tying
 from transformer_cli.config.train import OptimizerConfig, Precision, TrainConfig
 from transformer_cli.data.cache import EncodedCorpus
 from transformer_cli.data.clean import CleaningReport

@@ -7,9 +7,7 @@ from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings, Translations
-from transformer_cli.evaluation.report import (
-    sentence_lines,
-)
+from transformer_cli.evaluation.report import sentence_lines
 from transformer_cli.evaluation.test_sets import TestSet, reference_files
 from transformer_cli.evaluation.translation import evaluate_sentences
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole

@@ -6,12 +6,7 @@ from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
 from transformer_cli.data.tags import split_tags
 from transformer_cli.evaluation.metrics import MetricSettings, Translations
-from transformer_cli.evaluation.report import (
-    Provenance,
-    Report,
-    print_report,
-    print_reports,
-)
+from transformer_cli.evaluation.report import Provenance, Report, print_report, print_reports
 from transformer_cli.evaluation.sentence_scores import save_sentence_scores
 from transformer_cli.evaluation.test_sets import (
     TestSet,

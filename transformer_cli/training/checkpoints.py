@@ -28,14 +28,7 @@ import safetensors
 from torch import Tensor
 
 from transformer_cli.errors import CheckpointError, quoted
-from transformer_cli.files import (
-    Chunk,
-    atomic_symlink,
-    make_folder,
-    remove_unowned,
-    wrap_os_errors,
-    write_new,
-)
+from transformer_cli.files import Chunk, atomic_symlink, make_folder, remove_unowned, wrap_os_errors, write_new
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import (
     MALFORMED,

@@ -33,13 +33,7 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.errors import ConfigError, DataError
-from transformer_cli.evaluation.metrics import (
-    METRICS,
-    MetricSettings,
-    MetricUnavailable,
-    Score,
-    Translations,
-)
+from transformer_cli.evaluation.metrics import METRICS, MetricSettings, MetricUnavailable, Score, Translations
 from transformer_cli.evaluation.tokenization import PLAIN, warn_of_script
 from transformer_cli.inference.batch_invariance import check_batch_invariance
 from transformer_cli.logs import LOGGER

@@ -24,15 +24,7 @@ from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.text import folder_tokenizers, normalising, write_tokenizers
 from transformer_cli.config.data import TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.model import (
-    Activation,
-    Autoregression,
-    DecoderStart,
-    ModelConfig,
-    Norm,
-    Positions,
-    Tying,
-)
+from transformer_cli.config.model import Activation, Autoregression, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers, train_tokenizer
 from transformer_cli.decoding.torch_engine import torch_translator
 from transformer_cli.errors import ConfigError

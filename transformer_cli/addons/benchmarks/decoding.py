@@ -11,11 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from transformer_cli.addons.benchmarks.decoders import (
-    BASELINES,
-    CT2_INT8,
-    TFM,
-)
+from transformer_cli.addons.benchmarks.decoders import BASELINES, CT2_INT8, TFM
 from transformer_cli.addons.benchmarks.decoding_report import summary
 from transformer_cli.addons.benchmarks.decoding_rounds import (
     FIXED_LENGTH,

@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from transformer_cli.addons.benchmarks.decoders import (
-    BASELINES,
-    TFM,
-)
+from transformer_cli.addons.benchmarks.decoders import BASELINES, TFM
 from transformer_cli.addons.benchmarks.decoding_rounds import FIXED_LENGTH, BenchmarkText, DecodeResult, SearchResults
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.report import Measured

@@ -11,11 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from transformer_cli.addons.benchmarks.decoders import (
-    BASELINES,
-    BATCHES_OF_32,
-    TFM,
-)
+from transformer_cli.addons.benchmarks.decoders import BASELINES, BATCHES_OF_32, TFM
 from transformer_cli.addons.benchmarks.keys import BenchConfig
 from transformer_cli.addons.benchmarks.matmuls import Projection, count_projections
 from transformer_cli.addons.benchmarks.timing import best

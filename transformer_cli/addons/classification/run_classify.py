@@ -18,16 +18,7 @@ from transformer_cli.data.lines import shown
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import open_one_model
-from transformer_cli.text_io import (
-    STDIN,
-    STDOUT,
-    Line,
-    Sink,
-    check_files,
-    run_filter,
-    same_file,
-    write_responses,
-)
+from transformer_cli.text_io import STDIN, STDOUT, Line, Sink, check_files, run_filter, same_file, write_responses
 
 
 def run(config: ClassifyConfig) -> None:

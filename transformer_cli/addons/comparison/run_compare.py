@@ -27,12 +27,7 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.metrics import SENTENCE_METRICS, MetricSettings
 from transformer_cli.evaluation.significance import Resampling
-from transformer_cli.evaluation.test_sets import (
-    TestSet,
-    language_of_file,
-    raw_test_set,
-    reference_files,
-)
+from transformer_cli.evaluation.test_sets import TestSet, language_of_file, raw_test_set, reference_files
 from transformer_cli.evaluation.tokenization import warn_of_script
 from transformer_cli.evaluation.translation import check_metrics, prepare_metrics
 from transformer_cli.logs import LOGGER

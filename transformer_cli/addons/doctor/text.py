@@ -22,13 +22,7 @@ from transformer_cli.data.checks.corpus_warnings import unlike_declared
 from transformer_cli.data.checks.lengths import WINDOW, alignment_slips, shown_lag
 from transformer_cli.data.checks.overlap import MANY_LEAKED_PAIRS, MANY_LEAKED_SOURCES, leaks
 from transformer_cli.data.checks.profiles import MIN_PROFILE, SEPARABLE, Floats, Profiles, cross_scores
-from transformer_cli.data.checks.quick import (
-    MANY_BY_CHANCE,
-    MANY_COPIES,
-    MANY_FOREIGN,
-    foreign_lines,
-    percent,
-)
+from transformer_cli.data.checks.quick import MANY_BY_CHANCE, MANY_COPIES, MANY_FOREIGN, foreign_lines, percent
 from transformer_cli.data.clean import CleaningReport
 from transformer_cli.data.corpus import ParallelText, Text, input_files, stream_text
 from transformer_cli.data.normalization import canonical

@@ -28,14 +28,7 @@ from transformer_cli.files import Output, resolve_link
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import open_one_model
 from transformer_cli.models.transformer import Model
-from transformer_cli.text_io import (
-    STDOUT,
-    Line,
-    Sink,
-    check_files,
-    run_filter,
-    write_responses,
-)
+from transformer_cli.text_io import STDOUT, Line, Sink, check_files, run_filter, write_responses
 
 _CHUNK = 4096  # lines of --among encoded together: enough to sort by length
 

@@ -6,12 +6,7 @@ from pathlib import Path
 import torch
 
 from transformer_cli.addons.interop.conversions import PROGRAM, conversion_of, is_convertible
-from transformer_cli.addons.interop.ctranslate2_engine import (
-    CAPABILITIES,
-    WITH_TORCH,
-    CTranslate2Engine,
-    check_lengths,
-)
+from transformer_cli.addons.interop.ctranslate2_engine import CAPABILITIES, WITH_TORCH, CTranslate2Engine, check_lengths
 from transformer_cli.addons.interop.exported import MODEL_BIN, read_export
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.decoding.engine import check_supported

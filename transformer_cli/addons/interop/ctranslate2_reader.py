@@ -28,15 +28,7 @@ from transformer_cli.addons.interop.ctranslate2 import Loaded, vocabulary
 from transformer_cli.addons.interop.foreign import Imported, ReadOptions, files_like
 from transformer_cli.addons.interop.parts import part_names, weights_from_parts
 from transformer_cli.addons.interop.verify import Ids
-from transformer_cli.config.model import (
-    SINUSOIDAL,
-    Activation,
-    DecoderStart,
-    ModelConfig,
-    Norm,
-    Positions,
-    Tying,
-)
+from transformer_cli.config.model import SINUSOIDAL, Activation, DecoderStart, ModelConfig, Norm, Positions, Tying
 from transformer_cli.config.tags import is_tag
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is_code
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers

@@ -14,17 +14,7 @@ from transformer_cli.data.lines import is_encodable, open_text, shown
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import open_one_model
-from transformer_cli.text_io import (
-    BOM,
-    STDIN,
-    STDOUT,
-    Line,
-    LineFilter,
-    Sink,
-    check_files,
-    run_filter,
-    write_responses,
-)
+from transformer_cli.text_io import BOM, STDIN, STDOUT, Line, LineFilter, Sink, check_files, run_filter, write_responses
 
 _MOST_BYTES = 1 << 24  # of a passage
 

@@ -14,15 +14,7 @@ from transformer_cli.addons.synthesis.keys import AugmentConfig, AugmentMethod
 from transformer_cli.addons.synthesis.merge import merge, shard_name
 from transformer_cli.addons.synthesis.methods import REPEATED, LogProbs, Synthesis
 from transformer_cli.addons.synthesis.shards import Range, n_lines, range_of, read_range, refuse_other_formats
-from transformer_cli.addons.synthesis.work import (
-    CorpusReport,
-    Made,
-    files_of,
-    finished,
-    is_begun,
-    report_of,
-    work,
-)
+from transformer_cli.addons.synthesis.work import CorpusReport, Made, files_of, finished, is_begun, report_of, work
 from transformer_cli.config.decode import DecodeConfig, LengthNormalization
 from transformer_cli.config.fields import keys_that_affect
 from transformer_cli.config.overrides import as_list

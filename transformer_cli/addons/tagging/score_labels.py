@@ -8,10 +8,7 @@ from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.lines import Lines
 from transformer_cli.errors import DataError
 from transformer_cli.evaluation.report import Provenance
-from transformer_cli.evaluation.test_sets import (
-    check_lines,
-    raw_test_set,
-)
+from transformer_cli.evaluation.test_sets import check_lines, raw_test_set
 
 
 def score_labels(config: EvaluateConfig, hypotheses: Lines) -> None:

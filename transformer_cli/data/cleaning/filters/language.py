@@ -5,16 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from transformer_cli.data.checks.profiles import Floats
-from transformer_cli.data.cleaning.base import (
-    FILTERS,
-    Filter,
-    Languages,
-    Mask,
-    PairTexts,
-    Verdict,
-    certainty,
-    drop,
-)
+from transformer_cli.data.cleaning.base import FILTERS, Filter, Languages, Mask, PairTexts, Verdict, certainty, drop
 from transformer_cli.data.cleaning.sides import SPREAD_OF_MAD, LineScores, SideProfiles
 from transformer_cli.data.language_identification import identifier
 from transformer_cli.languages import iso_639_1
