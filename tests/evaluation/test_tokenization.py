@@ -21,8 +21,8 @@ from tests.toy import run as toy_run
 from tests.training.test_training import score_as
 from transformer_cli.addons.benchmarks.decoding_report import summary
 from transformer_cli.addons.benchmarks.decoding_rounds import BenchmarkText
-from transformer_cli.addons.doctor.dev_score import check_dev_score
 from transformer_cli.addons.doctor.findings import CheckReport, Level
+from transformer_cli.addons.doctor.run_doctor import check_dev_score
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.train import TrainConfig

@@ -10,18 +10,20 @@ from pathlib import Path
 
 import torch
 
-from transformer_cli.addons.doctor.dev_score import check_dev_score
-from transformer_cli.addons.doctor.findings import CheckReport, Level
+from transformer_cli.addons.doctor.findings import CheckReport, Level, Section
 from transformer_cli.addons.doctor.keys import DoctorConfig
 from transformer_cli.addons.doctor.text import check_text
 from transformer_cli.addons.doctor.updates import check_training, duration
 from transformer_cli.addons.doctor.vocabulary import check_tokenizer
+from transformer_cli.config.tasks import BLEU
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data.prepare import Prepared, prepare
+from transformer_cli.evaluation.tokenization import suited_tokenizer
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.standard_streams import require_stdout
 from transformer_cli.training.batch_size import resolve_batch_size
+from transformer_cli.training.dev_metrics import chrf_decides, dev_metrics, dev_tokens
 from transformer_cli.training.initialisation import (
     initial_tokenizers,
     left_out_for,
@@ -93,6 +95,16 @@ def examine(
     check_text(config.data, prepared, text)
     check_tokenizer(config, prepared, vocabulary)
     return report
+
+
+def check_dev_score(config: TrainConfig, prepared: Prepared, section: Section) -> None:
+    """Findings on the metric of the dev set."""
+    tokens = dev_tokens(config.data)
+    if tokens.missing and BLEU in dev_metrics(config):
+        section.warn("dev scores", tokens.missing, chrf_decides(config))
+    elif (suited := suited_tokenizer([prepared.dev.targets], tokens)) is not None:
+        what = f"data.dev is in a script that BLEU's tokenizer {tokens.bleu} does not cut into words"
+        section.warn("dev scores", what, f"Set data.bleu_tokenize={suited}")
 
 
 def _show(report: CheckReport, config: TrainConfig, *, as_json: bool) -> None:

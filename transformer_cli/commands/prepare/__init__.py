@@ -6,17 +6,23 @@ from dataclasses import replace
 from transformer_cli.command import Command, SweepRun, register
 from transformer_cli.commands.languages import missing_languages
 from transformer_cli.commands.prepare.keys import PrepareConfig
+from transformer_cli.config.data import DataConfig
 
 
 def _run(config: PrepareConfig) -> None:
     if config.listing:
-        from transformer_cli.commands.prepare.listing import print_listings
-
-        print_listings(config)
+        _print_listings(config)
         return
     from transformer_cli.commands.prepare.run import run
 
     run(config)
+
+
+def _print_listings(config: PrepareConfig) -> None:
+    from transformer_cli.data.listing import listing_lines, listings
+
+    for listing in listings(config.listing, DataConfig(inline_tags=config.data.inline_tags)):
+        print("\n".join(listing_lines(listing)))
 
 
 def _sweep(config: PrepareConfig, run: SweepRun) -> tuple[SweepRun, float | None]:
