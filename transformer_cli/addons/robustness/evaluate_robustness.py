@@ -6,27 +6,18 @@ from tqdm import tqdm
 
 from transformer_cli.addons.robustness.robustness import RobustnessReport, make_suite, robustness_report
 from transformer_cli.data.context import Context, contexts_of
-from transformer_cli.decoding.translator import Translator
-from transformer_cli.evaluation.test_sets import TestSet
+from transformer_cli.evaluation.extra_reports import ReportRequest
 from transformer_cli.logs import LOGGER
 
 
-def measure_robustness(
-    translator: Translator,
-    test: TestSet,
-    hypotheses: list[str],
-    *,
-    languages: tuple[str, str],
-    n_lines: int,
-    seed: int,
-) -> RobustnessReport | None:
-    """Translate perturbed lines of `test`, whose translations are `hypotheses`; None, with a warning, if all are blank.
+def measure_robustness(request: ReportRequest) -> RobustnessReport | None:
+    """Translate perturbed lines of the test set; None, with a warning, if all are blank.
 
-    `languages` are those of the lines and of their translations. All perturbations are translated in one call, so that
-    batches are full.
+    All perturbations are translated in one call, so that batches are full.
     """
-    tags = translator.tokenizers.source.tags
-    suite = make_suite(test.sources, n_lines=n_lines, seed=seed, tags=tags, languages=languages)
+    translator, test, config = request.translator, request.test, request.config
+    tags, n_lines = translator.tokenizers.source.tags, config.robustness_lines
+    suite = make_suite(test.sources, n_lines=n_lines, seed=config.seed, tags=tags, languages=request.languages)
     sources = suite.sources
     if not sources:
         LOGGER.warning("%s: no line that could be perturbed, so nothing is said of robustness", test.name)
@@ -38,4 +29,4 @@ def measure_robustness(
     LOGGER.info("%s: translating %s perturbed lines", test.name, f"{len(sources):,}")
     with tqdm(total=len(sources), unit="line", desc="robustness", disable=None, leave=False, file=sys.stderr) as bar:
         results = translator.translate(sources, on_progress=bar.update, contexts=contexts)
-    return robustness_report(suite, hypotheses, [result.text for result in results], test.references)
+    return robustness_report(suite, request.hypotheses, [result.text for result in results], test.references)

@@ -7,11 +7,4 @@ from transformer_cli.evaluation.extra_reports import EXTRA_REPORTS, ExtraReport,
 def robustness(request: ReportRequest) -> ExtraReport | None:
     from transformer_cli.addons.robustness.evaluate_robustness import measure_robustness
 
-    return measure_robustness(
-        request.translator,
-        request.test,
-        request.hypotheses,
-        languages=request.languages,
-        n_lines=request.config.robustness_lines,
-        seed=request.config.seed,
-    )
+    return measure_robustness(request)
