@@ -5,16 +5,14 @@ import contextlib
 import queue
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.batch_queue import BatchKind, BatchQueue, BatchReport, Call, Failed, GoneError, QueueItem
-from transformer_cli.decoding.engine import Capabilities, DecodeRequest, Engine, SearchedBatch
+from transformer_cli.decoding.engine import DecodeRequest, Engine, SearchedBatch
 from transformer_cli.decoding.plan import Segment
 from transformer_cli.decoding.search import SEARCHES, Hypothesis
-from transformer_cli.decoding.training_text import TrainingText
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.inference.force_decode import ForcedScores, IdPair
 
@@ -39,29 +37,13 @@ class SharedEngine:
         observe: Callable[[BatchReport], object] | None = None,
     ) -> None:
         self.engine, self.batches_at_once = engine, batches_at_once
+        # Hypotheses are kept for other calls, and traces are a hundred times as large.
+        own = engine.capabilities
+        self.capabilities = replace(own, traces=False, remedies={**own.remedies, "--explain": NO_TRACES})
+        self.tokenizers, self.text = engine.tokenizers, engine.text
+        self.n_searches, self.tokens_per_batch = engine.n_searches, engine.tokens_per_batch
         self._queue = BatchQueue(engine, n_cached, observe, window=_WINDOW * batches_at_once)
         self._end = weakref.finalize(self, self._queue.close)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        # Hypotheses are kept for other calls, and traces are a hundred times as large.
-        own = self.engine.capabilities
-        return replace(own, traces=False, remedies={**own.remedies, "--explain": NO_TRACES})
-
-    @property
-    def tokenizers(self) -> Tokenizers:
-        return self.engine.tokenizers
-
-    @property
-    def text(self) -> TrainingText:
-        return self.engine.text
-
-    @property
-    def n_searches(self) -> int:
-        return self.engine.n_searches
-
-    def tokens_per_batch(self, config: DecodeConfig) -> int:
-        return self.engine.tokens_per_batch(config)
 
     @property
     def n_waiting(self) -> int:
@@ -187,31 +169,13 @@ class SharedEngine:
         return CallEngine(self, call)
 
 
-@dataclass(frozen=True)
 class CallEngine:
     """A shared engine as one call sees it."""
 
-    shared: SharedEngine
-    call: Call
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self.shared.capabilities
-
-    @property
-    def tokenizers(self) -> Tokenizers:
-        return self.shared.tokenizers
-
-    @property
-    def text(self) -> TrainingText:
-        return self.shared.text
-
-    @property
-    def n_searches(self) -> int:
-        return self.shared.n_searches
-
-    def tokens_per_batch(self, config: DecodeConfig) -> int:
-        return self.shared.tokens_per_batch(config)
+    def __init__(self, shared: SharedEngine, call: Call) -> None:
+        self.shared, self.call = shared, call
+        self.capabilities, self.tokenizers, self.text = shared.capabilities, shared.tokenizers, shared.text
+        self.n_searches, self.tokens_per_batch = shared.n_searches, shared.tokens_per_batch
 
     def search(self, segments: Sequence[Segment], request: DecodeRequest) -> Iterator[SearchedBatch]:
         return self.shared.search(segments, request, self.call)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.data.context import Context
 from transformer_cli.data.lines import list_of_texts
-from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.engine import DecodeRequest, Engine, check_supported
 from transformer_cli.decoding.plan import Hypotheses, PlannedLine, Planner, Segment, goes_on
 from transformer_cli.decoding.postprocess import (
@@ -21,7 +20,6 @@ from transformer_cli.decoding.postprocess import (
 )
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, Searched, Translated, TranslateOptions
 from transformer_cli.decoding.search import Hypothesis
-from transformer_cli.decoding.training_text import TrainingText
 
 
 class Translator:
@@ -36,6 +34,7 @@ class Translator:
     ) -> None:
         check_supported(engine.capabilities, config, options, n_context=engine.text.context_sentences)
         self.engine, self.config, self.seed, self.options = engine, config, seed, options
+        self.tokenizers, self.text = engine.tokenizers, engine.text
         self.planner = Planner(engine.tokenizers, engine.text, config, options.terminology, options.tags)
         self.constraints = ConstraintStep(engine, config, options.terminology)
         self.check: Callable[[], object] = goes_on  # called between lines; what it raises ends a translation
@@ -45,14 +44,6 @@ class Translator:
         other = copy(self)
         other.engine, other.check, other.constraints = engine, check, self.constraints.using(engine, check)
         return other
-
-    @property
-    def tokenizers(self) -> Tokenizers:
-        return self.engine.tokenizers
-
-    @property
-    def text(self) -> TrainingText:
-        return self.engine.text
 
     def translate(
         self,

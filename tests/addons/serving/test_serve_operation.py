@@ -515,10 +515,11 @@ def test_a_batch_that_is_searched_when_the_process_ends_is_finished(tmp_path: Pa
     program = """
 import threading, time
 from transformer_cli.decoding.batch_queue import BatchKind, Call
+from transformer_cli.decoding.engine import Capabilities
 from transformer_cli.decoding.shared_engine import SharedEngine
 searching = threading.Event()
 class Engine:
-    n_searches = 1
+    n_searches, capabilities, tokenizers, text, tokens_per_batch = 1, Capabilities("fake"), None, None, None
     def score(self, pairs, **_):
         searching.set()
         time.sleep(0.3)
