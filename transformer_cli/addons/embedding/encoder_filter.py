@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.embedding.encode import LineEncoder
-from transformer_cli.addons.embedding.keys import TokenUnit
 from transformer_cli.addons.embedding.word_groups import word_groups, word_text
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.plan import named
@@ -78,20 +77,9 @@ def warn_of_texts(reader: LineEncoder) -> None:
 
 
 class TokenFilter(EncoderFilter):
-    """Encodes lines and passes the vectors of their tokens to `write`; with `unit` words, those of words."""
+    """Encodes lines and passes the vectors of their tokens to `write`."""
 
-    def __init__(
-        self,
-        reader: LineEncoder,
-        write: Callable[[Sequence[EncodedLine]], None],
-        path: str | None,
-        *,
-        strict: bool,
-        unit: TokenUnit,
-        finish: Callable[[], None] = lambda: None,
-    ) -> None:
-        super().__init__(reader, write, path, strict=strict, finish=finish)
-        self.of_words = unit is TokenUnit.words
+    of_words = False
 
     def respond(self, lines: Sequence[Line]) -> None:
         """Responds in parts, as the vectors of the tokens take a thousand times the memory of the text."""
@@ -121,3 +109,9 @@ class TokenFilter(EncoderFilter):
         words = [slice(group.start, group.stop) for group in word_groups(tokenizer, ids)]
         means_TX = torch.stack([x_TX[word].mean(dim=0) for word in words])
         return EncodedLine(line, means_TX, [word_text(tokenizer, pieces[word]) for word in words])
+
+
+class WordFilter(TokenFilter):
+    """The same with the mean of the tokens of each word."""
+
+    of_words = True

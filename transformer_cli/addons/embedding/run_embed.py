@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from transformer_cli.addons.embedding.encode import LineEncoder
-from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter, TokenFilter
+from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter, TokenFilter, WordFilter
 from transformer_cli.addons.embedding.hidden_states import LayerChoice, WithEncoder, sentence_vectors, token_vectors
-from transformer_cli.addons.embedding.keys import EmbedConfig
+from transformer_cli.addons.embedding.keys import EmbedConfig, TokenUnit
 from transformer_cli.addons.embedding.vector_files import ArrayFile, TokenArchive
 from transformer_cli.data.lines import read_lines, shown
 from transformer_cli.decoding.plan import named
@@ -31,6 +31,8 @@ from transformer_cli.models.transformer import Model
 from transformer_cli.text_io import STDOUT, Line, Sink, check_files, run_filter, write_responses
 
 _CHUNK = 4096  # lines of --among encoded together: enough to sort by length
+
+_FILTERS = {None: EncoderFilter, TokenUnit.pieces: TokenFilter, TokenUnit.words: WordFilter}
 
 
 def run(config: EmbedConfig) -> None:
@@ -65,9 +67,8 @@ def run(config: EmbedConfig) -> None:
         def open_lines(
             write: Callable[[Sequence[EncodedLine]], None], finish: Callable[[], None] = lambda: None
         ) -> EncoderFilter:
-            if config.tokens is None:
-                return EncoderFilter(reader, write, config.input, strict=config.strict, finish=finish)
-            return TokenFilter(reader, write, config.input, strict=config.strict, finish=finish, unit=config.tokens)
+            kind = _FILTERS[config.tokens]
+            return kind(reader, write, config.input, strict=config.strict, finish=finish)
 
         run_filter(open_filter, input=config.input, output=config.output, overwrite=config.overwrite)
 
