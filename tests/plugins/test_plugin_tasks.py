@@ -41,10 +41,6 @@ class BagOfWords(Model):
         self.embedding = nn.Embedding(source.size, width)
         self.to_classes = nn.Linear(width, n_classes)
 
-    @property
-    def stacks(self):
-        return []
-
     def predict(self, source_S, source):
         return self.to_classes(pool(self.embedding(source_S), source, "mean"))
 

@@ -178,8 +178,8 @@ class Model(nn.Module):
 
     @property
     def stacks(self) -> Sequence[Stack]:
-        """The stacks from the input to the output."""
-        raise NotImplementedError
+        """The stacks from the input to the output, in the order in which a model has made them."""
+        return [part for part in self.children() if isinstance(part, Stack)]
 
     @torch.no_grad()
     def attention_weights(self, *inputs: Tensor, only: str | None = None) -> dict[str, list[Tensor]]:
@@ -277,10 +277,6 @@ class Transformer(TokenModel):
             self.own_output = make_output(config, target.size, pad_id=target.pad_id, multiple_of=multiple_of)
         self.encoder = Encoder(config, options)
         self.decoder = Decoder(config, options)
-
-    @property
-    def stacks(self) -> Sequence[Stack]:
-        return [self.encoder, self.decoder]
 
     @property
     def target_embedding(self) -> TokenEmbedding:

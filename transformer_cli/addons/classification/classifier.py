@@ -5,8 +5,6 @@ begins with S holds sentences padded, [B, S, …], or packed, [S, …]. A pair i
 its second text, EOS.
 """
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,7 +18,7 @@ from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions, Stack
+from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions
 
 
 class Classifier(Model):
@@ -53,10 +51,6 @@ class Classifier(Model):
         self.pooling: Pooling = POOLINGS[config.pooling].build(config)
         self.to_classes = Linear(self.pooling.width, n_classes, is_output=True)
         initialise(self.to_classes)
-
-    @property
-    def stacks(self) -> Sequence[Stack]:
-        return [self.encoder]
 
     def forward(self, source_BS: Tensor) -> Tensor:
         """Logits of the classes, [B, C]."""

@@ -75,10 +75,6 @@ class LanguageModel(TokenModel):
         self.decoder = CausalStack(config, options)
 
     @property
-    def stacks(self) -> Sequence[Stack]:
-        return [self.decoder]
-
-    @property
     def output_embedding(self) -> TokenEmbedding:
         return self.embedding if self.own_output is None else self.own_output
 

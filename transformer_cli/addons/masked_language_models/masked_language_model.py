@@ -4,8 +4,6 @@ Shapes: B batch, S source, T masked tokens of all sentences, D width, V vocabula
 sentences padded, [B, S, …], or packed, [S, …].
 """
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,7 +16,7 @@ from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import make_norm
 from transformer_cli.models.layouts import AttentionLayout
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions, Stack
+from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions
 
 
 class MaskedLanguageModel(Model):
@@ -38,10 +36,6 @@ class MaskedLanguageModel(Model):
         nn.init.normal_(self.mask_embedding, std=1.0 if config.scale_embeddings else config.d_model**-0.5)
         self.encoder = Encoder(config, options)
         self.head = Head(config)
-
-    @property
-    def stacks(self) -> Sequence[Stack]:
-        return [self.encoder]
 
     def forward(self, source_BS: Tensor) -> Tensor:
         """Logits of what stands at every token, [B, S, V]; a token that is not masked is known to the model."""

@@ -17,7 +17,7 @@ from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layers import Dropout
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout
 from transformer_cli.models.linear import Linear
-from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions, Stack
+from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, Encoder, Model, ModelOptions
 
 
 class Tagger(Model):
@@ -41,10 +41,6 @@ class Tagger(Model):
         self.dropout = Dropout(config.dropout)
         self.to_classes = Linear(config.d_model, n_labels, is_output=True)  # called as a classifier's output layer
         initialise(self.to_classes)
-
-    @property
-    def stacks(self) -> Sequence[Stack]:
-        return [self.encoder]
 
     def forward(self, source_BS: Tensor) -> Tensor:
         """Logits at every token, [B, S, C]; those of a word are `word_logits` of them."""
