@@ -162,14 +162,10 @@ def shown(path: Path | str) -> str:
     return text if text.isprintable() else quoted(text, 200)
 
 
-def read_lines(path: Path, *, skip_bad: bool = False, skip_hint: str = "") -> Lines:
-    """All lines of a text file, unpacked if its name ends in .gz; nothing is returned unless all of it is sound.
-
-    A line that is not UTF-8 is an error, or with `skip_bad` is left for the caller to drop. `skip_hint` ends the error
-    with how to ask for that, where one can. Raises DataError.
-    """
+def read_lines(path: Path) -> Lines:
+    """All lines of a text file, unpacked if its name ends in .gz. Raises DataError unless all of it is sound UTF-8."""
     with open_text(path) as stream:
-        return read_stream(stream, shown(path), skip_bad=skip_bad, skip_hint=skip_hint)
+        return read_stream(stream, shown(path))
 
 
 @contextmanager
@@ -241,9 +237,11 @@ def read_stream(
     skip_hint: str = "",
     after_block: Callable[[Lines], None] | None = None,
 ) -> Lines:
-    """All lines of a stream, as `read_lines` gives them; `name` is what errors call it.
+    """All lines of a stream, which errors call `name`; nothing is returned unless all of it is sound.
 
-    `after_block` is called with the lines after each block, and may spool the texts read so far.
+    A line that is not UTF-8 is an error, or with `skip_bad` is left for the caller to drop. `skip_hint` ends the error
+    with how to ask for that, where one can. `after_block` is called with the lines after each block, and may spool the
+    texts read so far.
     """
     lines = Lines(name, skip_bad=skip_bad)
     for _ in _decoded_blocks(stream, lines, skip_hint):

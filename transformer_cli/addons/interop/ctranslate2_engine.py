@@ -69,6 +69,7 @@ COMPUTE_TYPES = {  # auto: that of the folder
     DecodePrecision.bf16: "bfloat16",
     DecodePrecision.fp16: "float16",
 }
+_REMEDY = "Write it again with `tfm export ctranslate2 --overwrite`"
 MAX_BATCH_TOKENS = 1024  # source tokens that one CPU thread gets: with more, others may be idle at the end
 BATCHES_AHEAD = 3  # for each thread: enough to keep all busy while results are used, few enough to stop soon
 
@@ -76,9 +77,9 @@ BATCHES_AHEAD = 3  # for each thread: enough to keep all busy while results are 
 class CTranslate2Engine:
     """A folder in CTranslate2's format. Raises CheckpointError for a damaged one.
 
-    `max_positions` is the most tokens that a sentence may have there; None: any number. `remedy` ends messages about a
-    damaged folder. `with_torch` opens the same model with torch, which force-decodes where attention is asked for.
-    With a `shortlist` each sentence is searched alone: a batch would have the lists of all its sentences.
+    `max_positions` is the most tokens that a sentence may have there; None: any number. `with_torch` opens the same
+    model with torch, which force-decodes where attention is asked for. With a `shortlist` each sentence is searched
+    alone: a batch would have the lists of all its sentences.
     """
 
     def __init__(
@@ -90,14 +91,13 @@ class CTranslate2Engine:
         device: torch.device,
         quantize: Quantize = Quantize.none,
         precision: DecodePrecision = DecodePrecision.auto,
-        remedy: str = "Write it again with `tfm export ctranslate2 --overwrite`",
         with_torch: Callable[[], Engine] | None = None,
         shortlist: Shortlist | None = None,
     ) -> None:
         self.capabilities = CAPABILITIES if with_torch is None else WITH_TORCH
         self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
         self.torch_engine: Engine | None = None
-        self.directory, self.tokenizers, self.text, self.remedy = directory, tokenizers, text, remedy
+        self.directory, self.tokenizers, self.text = directory, tokenizers, text
         self.device, self.n_threads, self.process = device, torch.get_num_threads(), os.getpid()
         self.control = ControlIds.of(tokenizers.target)
         self.banned = frozenset(self.control.banned)
@@ -134,7 +134,7 @@ class CTranslate2Engine:
             )
         except (RuntimeError, MemoryError, *DAMAGED) as error:
             raise CheckpointError(
-                f"{directory}: CTranslate2 cannot load it ({quoted(str(error))}). {remedy}"
+                f"{directory}: CTranslate2 cannot load it ({quoted(str(error))}). {_REMEDY}"
             ) from error
         self.source_pieces = tokenizers.source.pieces(range(len(tokenizers.source)))
         target = tokenizers.target
@@ -287,7 +287,7 @@ class CTranslate2Engine:
             except KeyError as error:
                 raise CheckpointError(
                     f"{self.directory}: the model predicts {quoted(str(error.args[0]))}, which its tokenizer does not"
-                    f" have, so they are not of one export. {self.remedy}"
+                    f" have, so they are not of one export. {_REMEDY}"
                 ) from error
             finished = ids[-1:] == [self.control.eos]
             log_prob = score * len(ids) if is_normalised else score  # theirs is divided by the length
@@ -315,7 +315,7 @@ class CTranslate2Engine:
             yield
         except DAMAGED as error:
             raise CheckpointError(
-                f"{self.directory}: CTranslate2 cannot translate with it ({quoted(str(error))}). {self.remedy}"
+                f"{self.directory}: CTranslate2 cannot translate with it ({quoted(str(error))}). {_REMEDY}"
             ) from error
         except RuntimeError as error:  # of the device
             raise EnvironmentFault(

@@ -53,6 +53,7 @@ FIREFOX_ALONE = Capabilities(
 )
 # Of a model file: torch force-decodes, and the lists of a shortlist are converted with the model.
 FIREFOX_WITH_TORCH = replace(FIREFOX_ALONE, scores=True, attention=True, shortlist=True)
+_REMEDY = "Write it again with `tfm export firefox --overwrite`"
 _TOKENS = 512  # source tokens that a worker gets at a time
 
 
@@ -70,7 +71,6 @@ class FirefoxEngine:
         *,
         text: TrainingText,
         parallel: bool = False,
-        remedy: str = "Write it again with `tfm export firefox --overwrite`",
         with_torch: Callable[[], Engine] | None = None,
     ) -> None:
         of_file = replace(FIREFOX_WITH_TORCH, shortlist=files.lexicon is not None)
@@ -78,7 +78,7 @@ class FirefoxEngine:
         self.directory, self.tokenizers, self.text = files.model.parent, tokenizers, text
         self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
         self.torch_engine: Engine | None = None
-        self.library = FirefoxLibrary(files, needs=ENGINE_FIREFOX, remedy=remedy)
+        self.library = FirefoxLibrary(files, needs=ENGINE_FIREFOX, remedy=_REMEDY)
         self.pool: WorkerPool[list[Segment], list[list[Hypothesis]]] | None = None
         if parallel:
             self.pool = WorkerPool(lambda batch: [[self._hypothesis(segment)] for segment in batch])
