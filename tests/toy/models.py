@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import Activation, ModelConfig, Norm
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.models.build import build_model
 from transformer_cli.models.file import ModelFile, write_model
-from transformer_cli.models.transformer import Model
+from transformer_cli.models.transformer import Model, Stack
 
 torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
 
@@ -36,6 +37,30 @@ def random_model(
         for weight in model.parameters():
             weight.mul_(gain if weight.dim() > 1 else 1)
     return model.eval()
+
+
+def torchs_layers(stack: Stack, norm: Norm, activation: Activation = Activation.relu) -> nn.TransformerEncoder:
+    """Torch's own two layers of width 16 with the weights of a stack without cross-attention."""
+    layer = nn.TransformerEncoderLayer(
+        16, 2, 32, dropout=0, activation=activation.name, batch_first=True, norm_first=norm is Norm.pre
+    )
+    last = nn.LayerNorm(16) if norm is Norm.pre else None
+    names = {
+        "self_attention.to_qkv.": "self_attn.in_proj_",
+        "self_attention.to_out.": "self_attn.out_proj.",
+        "feed_forward.to_hidden.": "linear1.",
+        "feed_forward.to_out.": "linear2.",
+        "around_self_attention.norm.": "norm1.",
+        "around_feed_forward.norm.": "norm2.",
+    }
+    weights = {}
+    for name, value in stack.state_dict().items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        weights[name] = value
+    reference = nn.TransformerEncoder(layer, 2, last, enable_nested_tensor=False).eval()
+    reference.load_state_dict(weights)
+    return reference
 
 
 def random_file(

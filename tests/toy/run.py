@@ -1,6 +1,8 @@
 """A run small enough for a test: sentences of letters to be copied, and a model that can learn it."""
 
+import contextlib
 import hashlib
+import io
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,7 @@ import pytest
 import torch
 
 from tests.toy.models import random_file, written
+from transformer_cli.cli import main
 from transformer_cli.config.data import DataConfig, TokenizerConfig
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.model import ModelConfig, Norm, Tying
@@ -137,6 +140,16 @@ def train(
     result = loop.train(config, prepared, process, device=device)
     assert result is not None
     return result
+
+
+def train_command(folder: Path, *overrides: str, max_steps: int, every: int) -> None:
+    """`tfm train` of the run runs/a in `folder`; what it prints is in the file `printed` there."""
+    names = ["name=a", f"data.cache={folder / 'cache'}", f"runs={folder / 'runs'}"]
+    steps = [f"train.max_steps={max_steps}", f"train.eval_every={every}", f"train.save_every={every}"]
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main(["train", *overrides, *names, *steps]) == 0
+    (folder / "printed").write_text(printed.getvalue())
 
 
 def run(

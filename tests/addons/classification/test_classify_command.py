@@ -1,6 +1,5 @@
 """`tfm classify`, `tfm train` and `tfm evaluate` of a classifier: lines, files, what is refused, and a resumed run."""
 
-import contextlib
 import io
 import json
 from pathlib import Path
@@ -27,7 +26,6 @@ from transformer_cli.addons.classification.keys import ClassifyConfig
 from transformer_cli.addons.classification.run_classify import response_text
 from transformer_cli.addons.embedding.encode import LineEncoder
 from transformer_cli.addons.embedding.encoder_filter import EncodedLine, EncoderFilter
-from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.model import ModelConfig
 from transformer_cli.data.prepare import prepare
@@ -40,12 +38,7 @@ CPU = torch.device("cpu")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tables, and what `tfm train` made of them."""
     folder = tmp_path_factory.mktemp("trained")
-    names = [*write_tables(folder, n_train=400), f"data.cache={folder / 'cache'}", f"runs={folder / 'runs'}"]
-    printed = io.StringIO()
-    steps = ["train.max_steps=120", "train.eval_every=60", "train.save_every=60"]
-    with contextlib.redirect_stdout(printed):
-        assert main(["train", *OVERRIDES, *names, *steps, "name=a"]) == 0
-    (folder / "printed").write_text(printed.getvalue())
+    toy_run.train_command(folder, *OVERRIDES, *write_tables(folder, n_train=400), max_steps=120, every=60)
     return folder
 
 

@@ -20,6 +20,7 @@ from tests.support.contract import refused
 from tests.support.contract import run as tfm
 from tests.support.each import each
 from tests.support.forked import Ran
+from tests.toy.models import torchs_layers
 from tests.toy.run import assert_resumes, dying_at, metrics
 from tests.toy.run import model_file as translator_file
 from tests.toy.run import packed as packed_file
@@ -110,26 +111,7 @@ def test_torchs_layers_with_a_causal_mask_and_our_weights_give_our_logits(norm: 
     for parameter in model.parameters():
         if parameter.ndim == 1:
             nn.init.normal_(parameter, mean=0.5, std=0.2)
-    layer = nn.TransformerEncoderLayer(
-        16, 2, 32, dropout=0, activation=activation.name, batch_first=True, norm_first=norm is Norm.pre
-    )
-    reference = nn.TransformerEncoder(
-        layer, 2, nn.LayerNorm(16) if norm is Norm.pre else None, enable_nested_tensor=False
-    ).eval()
-    names = {
-        "self_attention.to_qkv.": "self_attn.in_proj_",
-        "self_attention.to_out.": "self_attn.out_proj.",
-        "feed_forward.to_hidden.": "linear1.",
-        "feed_forward.to_out.": "linear2.",
-        "around_self_attention.norm.": "norm1.",
-        "around_feed_forward.norm.": "norm2.",
-    }
-    weights = {}
-    for key, value in model.decoder.state_dict().items():
-        for ours, theirs in names.items():
-            key = key.replace(ours, theirs)
-        weights[key] = value
-    reference.load_state_dict(weights)
+    reference = torchs_layers(model.decoder, norm, activation)
     ids_BT = texts()
     position_T1, exponent_D = torch.arange(6)[:, None], torch.arange(8) / 8  # section 3.5: sin, cos, sin, cos
     angle_TD = position_T1 / 10_000**exponent_D

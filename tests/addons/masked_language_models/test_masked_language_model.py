@@ -27,6 +27,7 @@ from tests.addons.masked_language_models.toy_masked import (
 from tests.support.contract import refused
 from tests.support.contract import run as tfm
 from tests.toy import run as toy_run
+from tests.toy.models import torchs_layers
 from tests.toy.run import dying_at, metrics, packed
 from tests.toy.run import model_file as translator_file
 from tests.toy.translator import sentences
@@ -107,23 +108,7 @@ def test_the_loss_is_that_of_torchs_layers_and_bert_s_head_with_our_weights(norm
     for parameter in model.parameters():
         if parameter.ndim == 1:
             nn.init.normal_(parameter, mean=0.5, std=0.2)
-    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0, batch_first=True, norm_first=norm is Norm.pre)
-    last = nn.LayerNorm(16) if norm is Norm.pre else None
-    reference = nn.TransformerEncoder(layer, 2, last, enable_nested_tensor=False).eval()
-    names = {
-        "self_attention.to_qkv.": "self_attn.in_proj_",
-        "self_attention.to_out.": "self_attn.out_proj.",
-        "feed_forward.to_hidden.": "linear1.",
-        "feed_forward.to_out.": "linear2.",
-        "around_self_attention.norm.": "norm1.",
-        "around_feed_forward.norm.": "norm2.",
-    }
-    weights = {}
-    for name, value in model.encoder.state_dict().items():
-        for ours, theirs in names.items():
-            name = name.replace(ours, theirs)
-        weights[name] = value
-    reference.load_state_dict(weights)
+    reference = torchs_layers(model.encoder, norm)
     own, losses = model.state_dict(), []
     assert corpus.word_ends is not None
     for n in range(len(corpus)):

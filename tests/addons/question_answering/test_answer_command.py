@@ -33,7 +33,6 @@ from transformer_cli.addons.question_answering.keys import AnswerConfig
 from transformer_cli.addons.question_answering.questions import ENDS, ENDS_OR_NONE, Question
 from transformer_cli.addons.question_answering.run_answer import QuestionFilter
 from transformer_cli.addons.question_answering.tokens import PassageEncoder, joined_ids
-from transformer_cli.cli import main
 from transformer_cli.config.compose import load_config
 from transformer_cli.config.filter import ResponseFormat
 from transformer_cli.data.feed import Feed
@@ -55,12 +54,7 @@ CPU = torch.device("cpu")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with SQuAD files, and what `tfm train` made of them."""
     folder = tmp_path_factory.mktemp("trained")
-    names = [*write_files(folder), f"data.cache={folder / 'cache'}", f"runs={folder / 'runs'}"]
-    printed = io.StringIO()
-    steps = ["train.max_steps=40", "train.eval_every=20", "train.save_every=20"]
-    with contextlib.redirect_stdout(printed):
-        assert main(["train", *OVERRIDES, *names, *steps, "name=a"]) == 0
-    (folder / "printed").write_text(printed.getvalue())
+    toy_run.train_command(folder, *OVERRIDES, *write_files(folder), max_steps=40, every=20)
     return folder
 
 

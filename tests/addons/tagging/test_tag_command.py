@@ -43,12 +43,7 @@ CPU = torch.device("cpu")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with CoNLL files, and what `tfm train` made of them."""
     folder = tmp_path_factory.mktemp("trained")
-    names = [*write_files(folder), f"data.cache={folder / 'cache'}", f"runs={folder / 'runs'}"]
-    printed = io.StringIO()
-    steps = ["train.max_steps=40", "train.eval_every=20", "train.save_every=20"]
-    with contextlib.redirect_stdout(printed):
-        assert main(["train", *OVERRIDES, *names, *steps, "name=a"]) == 0
-    (folder / "printed").write_text(printed.getvalue())
+    toy_run.train_command(folder, *OVERRIDES, *write_files(folder), max_steps=40, every=20)
     return folder
 
 
