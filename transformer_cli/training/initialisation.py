@@ -5,7 +5,6 @@ layers of a language model become an encoder without their mask. Once a run has 
 from: the model that it began with is not read any more, and may be gone.
 """
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -36,6 +35,7 @@ from transformer_cli.data.extend_vocabulary import (
     tag_like,
     with_languages,
 )
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.pairs import texts_of
 from transformer_cli.data.prune_vocabulary import pruned_tokenizers
 from transformer_cli.data.splits import load_splits
@@ -143,8 +143,7 @@ def described_start(name: str, origin: Mapping[str, Any]) -> str:
 def identity(path: Path) -> str:
     """SHA-256 of a model's file, by which it is known again; empty for what is no file."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     except OSError:
         return ""
 

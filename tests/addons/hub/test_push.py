@@ -15,7 +15,7 @@ from tests.support.contract import refused, run
 from transformer_cli.addons.hub import run_push
 from transformer_cli.addons.hub.keys import PushConfig
 from transformer_cli.addons.interop.conversions import conversion_of
-from transformer_cli.addons.interop.export_file import sha256_of
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.models.file import model_pieces
 
 # Of httpx2, for how huggingface_hub sends a large file where its own storage is not used.
@@ -38,7 +38,7 @@ def export(folder: Path, *, license: str | None = "mit", card: bytes | None = b"
     facts = json.loads((place / "export.json").read_bytes()) | {"license": license}
     if card is not None:
         (place / "README.md").write_bytes(card)
-        facts["files"]["README.md"] = sha256_of(place / "README.md")
+        facts["files"]["README.md"] = file_sha256(place / "README.md")
     (place / "export.json").write_text(json.dumps(facts), encoding="utf-8")
     return place
 

@@ -18,9 +18,9 @@ from tests.support.contract import bound_by_permissions, error_line, refused, ru
 from tests.toy.run import sentences
 from transformer_cli.addons.interop import huggingface
 from transformer_cli.addons.interop import verify as verifying
-from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.exported import read_export
 from transformer_cli.config.model import Positions
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import CheckpointError
 from transformer_cli.models.file import read_model, write_model
 
@@ -66,7 +66,7 @@ def test_an_export_tells_what_it_was_made_from_and_how_it_was_verified(folder: P
     ran = run(export(form), folder)
     assert ran.code == 0, ran.err
     facts = json.loads((folder / "out" / "export.json").read_bytes())
-    assert facts["model_sha256"] == sha256_of(folder / "model.safetensors")
+    assert facts["model_sha256"] == file_sha256(folder / "model.safetensors")
     assert facts["library"].startswith(PACKAGES[form])
     verdict = facts["verified"]
     assert verdict["tokens"] > 200
@@ -308,7 +308,7 @@ def in_place_of(name: str, content: bytes) -> Callable[[Path], Any]:
     def spoil(out: Path) -> None:
         (out / name).write_bytes(content)
         facts = json.loads((out / "export.json").read_bytes())
-        facts["files"][name] = sha256_of(out / name)
+        facts["files"][name] = file_sha256(out / name)
         (out / "export.json").write_text(json.dumps(facts))
 
     return spoil

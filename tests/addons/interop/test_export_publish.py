@@ -13,8 +13,8 @@ from unittest import mock
 import pytest
 
 from tests.support.contract import tree
-from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.publish import check_destination, publishing
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, EnvironmentFault
 
 CALLS = ("mkdir", "fsync", "rename", "unlink", "rmdir")  # of `os`, which end up on the disk
@@ -34,7 +34,7 @@ def content(folder: Path) -> str | None:
     try:
         facts = json.loads((folder / "export.json").read_bytes())
         assert sorted(facts["files"]) == ["model.bin", "source.spm"]
-        whole = all(sha256_of(folder / name) == expected for name, expected in facts["files"].items())
+        whole = all(file_sha256(folder / name) == expected for name, expected in facts["files"].items())
         return (folder / "model.bin").read_text() if whole else None
     except OSError:
         return None

@@ -21,7 +21,6 @@ from tests.toy.translator import GREEDY
 from transformer_cli import api
 from transformer_cli.addons.interop import firefox, firefox_engine, firefox_kind, intgemm
 from transformer_cli.addons.interop.conversions import kept_conversion
-from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.firefox_engine import FIREFOX_ALONE, FIREFOX_WITH_TORCH, FirefoxEngine
 from transformer_cli.addons.interop.firefox_library import LEXICON, FirefoxFiles, FirefoxLibrary
 from transformer_cli.addons.serving.apis.own import response_json
@@ -30,6 +29,7 @@ from transformer_cli.addons.serving.models import ModelTable
 from transformer_cli.addons.serving.service import RequestOptions, Service
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import Device
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.decoding.engine import DecodeRequest, check_supported
 from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.plan import Segment
@@ -249,7 +249,7 @@ def copied(folder: Path, to: Path, **changed: bytes) -> Path:
     facts = json.loads((folder / "export.json").read_bytes())
     for name in facts["files"]:
         (to / name).write_bytes(changed.get(name.partition(".")[0], (folder / name).read_bytes()))
-        facts["files"][name] = sha256_of(to / name)
+        facts["files"][name] = file_sha256(to / name)
     (to / "export.json").write_text(json.dumps(facts), encoding="utf-8")
     return to
 

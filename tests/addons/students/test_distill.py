@@ -10,11 +10,11 @@ import pytest
 from tests.support.contract import Ran, refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
-from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.students.distillation import languages_of_student, with_recipe
 from transformer_cli.addons.students.run_distill import WITH_RANKS, exported_from, training_of
 from transformer_cli.addons.synthesis.steps import refuse_ranks
 from transformer_cli.config.compose import load_config
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
 
@@ -76,7 +76,7 @@ def test_a_student_is_made_once(folder: Path) -> None:
     pairs = set(zip(lines_of(student / "text.en"), lines_of(student / "text.fr"), strict=True))
     assert len(pairs) > 50
     assert pairs <= set(zip(lines_of(folder / "in.en"), expected.out.decode().split("\n")[:-1], strict=True))
-    assert exported_from(student / "firefox") == sha256_of(student / "run" / "model.safetensors")
+    assert exported_from(student / "firefox") == file_sha256(student / "run" / "model.safetensors")
     files = {path: path.stat().st_mtime_ns for path in student.rglob("*.safetensors")}
     again = distill(folder, "--size", "tiny")
     assert again.code == 0

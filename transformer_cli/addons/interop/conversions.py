@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from transformer_cli.addons.interop import ctranslate2
-from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.exported import facts_of, read_export
 from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.addons.interop.registries import Verdict
 from transformer_cli.addons.interop.verify import in_all_languages, made_up, verify
 from transformer_cli.config.decode import Quantize
 from transformer_cli.config.model import ModelConfig
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.environment import user_cache
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
 from transformer_cli.extras import imported
@@ -107,7 +107,7 @@ def kept_conversion(path: Path, conversion: Conversion) -> Exported:
     """
     imported(conversion.package, needs=f"engine={conversion.engine}")
     path = path.resolve()
-    sha256 = sha256_of(path)
+    sha256 = file_sha256(path)
     name = f"{sha256[:16]}-{conversion.variant}"
     beside = beside_model(path) / f".{conversion.engine}"
     cache: Path | None = None

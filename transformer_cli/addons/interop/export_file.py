@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
 from transformer_cli.models.header import MALFORMED, is_whole, read_json
 from transformer_cli.models.locate import EXPORT_FILE
@@ -36,7 +37,7 @@ def check_hashes(directory: Path, hashes: Mapping[str, str], again: str) -> None
             raise ValueError(f"{name} is no file of the folder")
         if not file.is_file():
             raise CheckpointError(f"{file}: is missing or not a plain file. {again}")
-        if (found := sha256_of(file)) != expected:
+        if (found := file_sha256(file)) != expected:
             raise CheckpointError(
                 f"{file}: is not the file that was exported: its SHA-256 is {found[:12]}…, not"
                 f" {str(expected)[:12]}…. {again}"
@@ -106,7 +107,7 @@ def is_unchanged_archive(file: Path) -> bool:
 
 def listed_files(directory: Path) -> dict[str, str]:
     """SHA-256 of each file in a folder and below it, by its name from there, in order."""
-    return {path.relative_to(directory).as_posix(): sha256_of(path) for path in below(directory) if path.is_file()}
+    return {path.relative_to(directory).as_posix(): file_sha256(path) for path in below(directory) if path.is_file()}
 
 
 def below(directory: Path) -> Iterator[Path]:
@@ -123,11 +124,6 @@ def written_files(directory: Path) -> dict[str, str]:
     if not file.is_file():  # a pipe would keep us waiting
         return {}
     try:
-        return dict(json.loads(file.read_bytes())["files"]) | {EXPORT_FILE: sha256_of(file)}
+        return dict(json.loads(file.read_bytes())["files"]) | {EXPORT_FILE: file_sha256(file)}
     except MALFORMED:
         return {}
-
-
-def sha256_of(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -8,9 +8,9 @@ import hashlib
 import os
 from pathlib import Path
 
-from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.importing import format_of, import_model, read
 from transformer_cli.addons.interop.registries import IMPORTED, READING
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.environment import user_cache
 from transformer_cli.errors import CheckpointError
 from transformer_cli.files import locked, make_folder, wrap_os_errors
@@ -46,7 +46,7 @@ def imported_file(path: Path) -> Path | None:
     imported = read(path, format_name)
     digest = hashlib.sha256(f"{__version__} {READING}\n".encode())
     for file in imported.files:
-        digest.update(f"{file.name}\0{sha256_of(file)}\n".encode())
+        digest.update(f"{file.name}\0{file_sha256(file)}\n".encode())
     stem = path.name
     name = f"{stem}-{digest.hexdigest()[:16]}.safetensors"
     home = path if path.is_dir() else path.parent

@@ -18,9 +18,9 @@ from transformer_cli.addons.interop.export_file import (
     below,
     is_unchanged_archive,
     listed_files,
-    sha256_of,
     written_files,
 )
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError, EnvironmentFault, TakenError
 from transformer_cli.files import (
     Output,
@@ -74,7 +74,7 @@ def not_ours(directory: Path) -> list[str]:
     def is_ours(path: Path, name: str) -> bool:
         if path.is_symlink():
             return False
-        return name in folders if path.is_dir() else path.is_file() and listed.get(name) == sha256_of(path)
+        return name in folders if path.is_dir() else path.is_file() and listed.get(name) == file_sha256(path)
 
     names = [(path, path.relative_to(directory).as_posix()) for path in below(directory)]
     return [name for path, name in names if not is_ours(path, name)]

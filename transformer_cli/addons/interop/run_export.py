@@ -6,7 +6,7 @@ from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
-from transformer_cli.addons.interop.export_file import listed_files, sha256_of
+from transformer_cli.addons.interop.export_file import listed_files
 from transformer_cli.addons.interop.exported import facts_of
 from transformer_cli.addons.interop.keys import ExportConfig
 from transformer_cli.addons.interop.model_card import CARD, card, read_scores
@@ -18,6 +18,7 @@ from transformer_cli.addons.tagging.words import join_words
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.options import checked_options
 from transformer_cli.data.corpus import load_text
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.tags import split_tags, with_tags
 from transformer_cli.decoding.training_text import training_text
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError
@@ -67,7 +68,7 @@ def run(config: ExportConfig) -> None:
         instead = "Use `tfm export huggingface` or `tfm export ctranslate2`"
         refuse_tags(model, f"tfm export {config.format}", instead)
         lines, whose = text_without_tags(model, path, form.n_lines)
-    facts = facts_of(model, sha256_of(path), program=config.format, max_positions=form.max_positions(model.config))
+    facts = facts_of(model, file_sha256(path), program=config.format, max_positions=form.max_positions(model.config))
     library = f"{form.packages[0]} {version(form.packages[0])}"
     quantization = form.quantization or config.quantization.name
     facts |= {"library": library, "quantization": quantization, "license": config.license, "test": test}

@@ -4,7 +4,6 @@ It runs in a process of its own, with a Python that may have other versions of N
 scores are those of its own command. Nothing of it is imported here.
 """
 
-import hashlib
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 
 from transformer_cli.config.comet import CometConfig
 from transformer_cli.config.train import Device
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.evaluation.metrics import (
     MetricSettings,
@@ -176,8 +176,7 @@ def model_of(settings: CometSettings) -> CometModel:
     if fault := found.get("fault"):
         _refuse(fault, _one_line(str(found.get("why", ""))), path, settings)
     path = Path(found["path"])
-    with path.open("rb") as file:
-        return CometModel(path, found["version"], hashlib.file_digest(file, "sha256").hexdigest(), found["gpu"])
+    return CometModel(path, found["version"], file_sha256(path), found["gpu"])
 
 
 def is_name(settings: CometSettings) -> bool:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from transformer_cli.addons.interop.export_file import sha256_of
 from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.run_export import run as run_export
 from transformer_cli.addons.students.distillation import languages_of_student
@@ -17,6 +16,7 @@ from transformer_cli.addons.synthesis.work import files_of, report_of
 from transformer_cli.commands.train.run import train_and_report
 from transformer_cli.config.model import Autoregression
 from transformer_cli.config.train import TrainConfig
+from transformer_cli.data.hashes import file_sha256
 from transformer_cli.data.readers.base import Pair
 from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault
@@ -116,7 +116,7 @@ def write_shortlist(text: tuple[Path, Path], path: Path) -> None:
 def export_student(program: str, folder: Path, model: Path) -> None:
     """The student for the program that runs it fastest, unless that export is there or the program is not."""
     output, package = folder / program, EXPORTERS[program].packages[0]
-    if exported_from(output) == sha256_of(model):
+    if exported_from(output) == file_sha256(model):
         LOGGER.info("%s: made before, of the same model", output)
         return
     try:
