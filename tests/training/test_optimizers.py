@@ -15,7 +15,7 @@ from tests.support.each import each
 from tests.toy.run import CPU, MODEL, assert_resumes, config, tokenizers
 from tests.training.test_diverging import break_loss, states
 from transformer_cli.addons.classification.classifier import Classifier
-from transformer_cli.config.model import Activation, Tying
+from transformer_cli.config.model import Activation, Tying, Vocabulary
 from transformer_cli.config.train import OptimizerConfig
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.models.attention import CrossAttention, SelfAttention
@@ -206,7 +206,7 @@ def test_muon_takes_matrices_that_share_a_tensor_one_by_one(swiglu: bool) -> Non
 
 def classifier() -> Classifier:
     torch.manual_seed(1)
-    return Classifier(replace(MODEL, name="classifier"), vocab_size=9, pad_id=0, n_classes=2)
+    return Classifier(replace(MODEL, name="classifier"), Vocabulary(9, 0), Vocabulary(2, 0))
 
 
 def test_muon_leaves_the_output_layer_of_a_classifier_to_adamw() -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.addons.embedding.pooling import Pooling, offsets, source_layout
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.poolings import POOLINGS
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
@@ -27,29 +27,22 @@ class Classifier(Model):
     kind = "classifier"
 
     def __init__(
-        self,
-        config: ModelConfig,
-        *,
-        vocab_size: int,
-        pad_id: int,
-        n_classes: int,
-        eos_id: int | None = None,
-        options: ModelOptions = DEFAULT_MODEL_OPTIONS,
+        self, config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions = DEFAULT_MODEL_OPTIONS
     ) -> None:
         super().__init__()
-        self.source_pad_id = pad_id
-        self.source_embedding = make_embedding(config, vocab_size, pad_id=pad_id)
+        self.source_pad_id = source.pad_id
+        self.source_embedding = make_embedding(config, source.size, pad_id=source.pad_id)
         self.segment_embedding: SegmentEmbedding | None = None
         if config.n_segments > 1:
-            assert eos_id is not None
-            self.segment_embedding = SegmentEmbedding(config.d_model, eos_id=eos_id)
+            assert source.eos_id is not None
+            self.segment_embedding = SegmentEmbedding(config.d_model, eos_id=source.eos_id)
         self.dropout = Dropout(config.dropout)
         self.convolution: Convolution | None = None
         if config.convolution is not None:
             self.convolution = Convolution(config.d_model, config.convolution)
         self.encoder = Encoder(config, options)
         self.pooling: Pooling = POOLINGS[config.pooling].build(config)
-        self.to_classes = Linear(self.pooling.width, n_classes, is_output=True)
+        self.to_classes = Linear(self.pooling.width, target.size, is_output=True)
         initialise(self.to_classes)
 
     def forward(self, source_BS: Tensor) -> Tensor:

@@ -35,14 +35,7 @@ register(
 def _classifier(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
     from transformer_cli.addons.classification.classifier import Classifier
 
-    return Classifier(
-        config,
-        vocab_size=source.size,
-        pad_id=source.pad_id,
-        eos_id=source.eos_id,
-        n_classes=target.size,
-        options=options,
-    )
+    return Classifier(config, source, target, options)
 
 
 def _segments(config: ModelConfig) -> Any:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer_cli.addons.embedding.pooling import sentence_starts, source_layout
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.inputs import Inputs
@@ -24,13 +24,11 @@ class MaskedLanguageModel(Model):
 
     kind = "encoder"
 
-    def __init__(
-        self, config: ModelConfig, *, vocab_size: int, pad_id: int, options: ModelOptions = DEFAULT_MODEL_OPTIONS
-    ) -> None:
+    def __init__(self, config: ModelConfig, source: Vocabulary, options: ModelOptions = DEFAULT_MODEL_OPTIONS) -> None:
         super().__init__()
-        self.source_pad_id, self.mask_id = pad_id, vocab_size
+        self.source_pad_id, self.mask_id, multiple_of = source.pad_id, source.size, options.vocab_multiple_of
         self.source_embedding = make_embedding(
-            config, vocab_size, pad_id=pad_id, is_output=True, multiple_of=options.vocab_multiple_of, bias=True
+            config, source.size, pad_id=source.pad_id, is_output=True, multiple_of=multiple_of, bias=True
         )
         self.mask_embedding = nn.Parameter(torch.empty(config.d_model))
         nn.init.normal_(self.mask_embedding, std=1.0 if config.scale_embeddings else config.d_model**-0.5)

@@ -36,7 +36,7 @@ register(
 def _masked_language_model(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
     from transformer_cli.addons.masked_language_models.masked_language_model import MaskedLanguageModel
 
-    return MaskedLanguageModel(config, vocab_size=source.size, pad_id=source.pad_id, options=options)
+    return MaskedLanguageModel(config, source, options)
 
 
 @PAIR_CHANGES.register(MASK_TOKENS)

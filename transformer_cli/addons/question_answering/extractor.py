@@ -5,7 +5,6 @@ that begins with S holds sentences padded, [B, S, …], or packed, [S, …].
 """
 
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +12,11 @@ from torch import Tensor, nn
 from transformer_cli.addons.classification.classifier import Classifier, SegmentEmbedding
 from transformer_cli.addons.embedding.pooling import source_layout
 from transformer_cli.addons.question_answering.questions import END, START
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.data.transfer import to_device
 from transformer_cli.models.inputs import Inputs
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout
+from transformer_cli.models.transformer import DEFAULT_MODEL_OPTIONS, ModelOptions
 
 # Logit of a token that cannot be: not infinite, so that the divergence of two predictions (R-Drop) is a number.
 IMPOSSIBLE = -1e4
@@ -58,9 +58,12 @@ class SpanExtractor(Classifier):
 
     kind = "span_extractor"
 
-    def __init__(self, config: ModelConfig, *, eos_id: int, **sizes: Any) -> None:
-        super().__init__(config, eos_id=eos_id, **sizes)
-        self.segment_embedding = MatchEmbedding(config.d_model, eos_id=eos_id)
+    def __init__(
+        self, config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions = DEFAULT_MODEL_OPTIONS
+    ) -> None:
+        super().__init__(config, source, target, options)
+        assert source.eos_id is not None
+        self.segment_embedding = MatchEmbedding(config.d_model, eos_id=source.eos_id)
 
     def forward(self, source_BS: Tensor) -> Tensor:
         """Logits of start and end at every token, [B, S, 2]."""

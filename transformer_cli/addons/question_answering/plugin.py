@@ -43,15 +43,7 @@ def _span_extractor(config: ModelConfig, source: Vocabulary, target: Vocabulary,
             f"model.pooling={config.pooling}: the ends of an answer are predicted from the states of all tokens,"
             " and nothing is pooled. Leave it out"
         )
-    assert source.eos_id is not None
-    return SpanExtractor(
-        config,
-        vocab_size=source.size,
-        pad_id=source.pad_id,
-        eos_id=source.eos_id,
-        n_classes=target.size,
-        options=options,
-    )
+    return SpanExtractor(config, source, target, options)
 
 
 @READERS.register("squad", options=SquadOptions)

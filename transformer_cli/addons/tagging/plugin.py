@@ -34,7 +34,7 @@ register(
 def _tagger(config: ModelConfig, source: Vocabulary, target: Vocabulary, options: Any) -> Any:
     from transformer_cli.addons.tagging.tagger import Tagger
 
-    return Tagger(config, vocab_size=source.size, pad_id=source.pad_id, n_labels=target.size, options=options)
+    return Tagger(config, source, target, options)
 
 
 @READERS.register("conll")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.addons.embedding.pooling import sentence_starts, source_layout
-from transformer_cli.config.model import ModelConfig
+from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.models.attention import initialise
 from transformer_cli.models.embeddings import make_embedding
 from transformer_cli.models.inputs import Inputs
@@ -26,20 +26,14 @@ class Tagger(Model):
     kind = "tagger"
 
     def __init__(
-        self,
-        config: ModelConfig,
-        *,
-        vocab_size: int,
-        pad_id: int,
-        n_labels: int,
-        options: ModelOptions = DEFAULT_MODEL_OPTIONS,
+        self, config: ModelConfig, source: Vocabulary, target: Vocabulary, options: ModelOptions = DEFAULT_MODEL_OPTIONS
     ) -> None:
         super().__init__()
-        self.source_pad_id, self.pooling = pad_id, config.pooling
-        self.source_embedding = make_embedding(config, vocab_size, pad_id=pad_id)
+        self.source_pad_id, self.pooling = source.pad_id, config.pooling
+        self.source_embedding = make_embedding(config, source.size, pad_id=source.pad_id)
         self.encoder = Encoder(config, options)
         self.dropout = Dropout(config.dropout)
-        self.to_classes = Linear(config.d_model, n_labels, is_output=True)  # called as a classifier's output layer
+        self.to_classes = Linear(config.d_model, target.size, is_output=True)  # called as a classifier's output layer
         initialise(self.to_classes)
 
     def forward(self, source_BS: Tensor) -> Tensor:
