@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-from transformer_cli.addons.interop import exporters, importers
+from transformer_cli.addons.interop import exporters, importers  # noqa: F401
 from transformer_cli.addons.interop.keys import ExportConfig, ImportConfig
 from transformer_cli.command import Command, register
 from transformer_cli.config.shared import ENGINES
 from transformer_cli.decoding.engines import EngineKind
 from transformer_cli.models.registries import CARDS, DESCRIBERS, FOREIGN_MODELS, Card, Described
-
-__all__ = ["exporters", "importers"]
 
 
 def _export(config: ExportConfig) -> None:

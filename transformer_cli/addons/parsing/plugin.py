@@ -1,6 +1,6 @@
 """What this add-on brings."""
 
-from transformer_cli.addons.parsing import treebank
+from transformer_cli.addons.parsing import treebank  # noqa: F401
 from transformer_cli.evaluation.metrics import (
     METRICS,
     SENTENCE_METRICS,
@@ -9,8 +9,6 @@ from transformer_cli.evaluation.metrics import (
     SentenceScores,
     Translations,
 )
-
-__all__ = ["treebank"]
 
 
 @METRICS.register("bracket_f1")

@@ -1,5 +1,3 @@
 """Exporters, one module each, which registers itself."""
 
-from transformer_cli.addons.interop.exporters import argos, ctranslate2, firefox, huggingface, marian, onnx
-
-__all__ = ["argos", "ctranslate2", "firefox", "huggingface", "marian", "onnx"]
+from transformer_cli.addons.interop.exporters import argos, ctranslate2, firefox, huggingface, marian, onnx  # noqa: F401
