@@ -44,7 +44,8 @@ from transformer_cli.evaluation.metrics import bleu
 from transformer_cli.models.attention import CrossAttention, SelfAttention
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.embeddings import sinusoid_table
-from transformer_cli.models.file import MODEL_FILE, read_model
+from transformer_cli.models.file import read_model
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.models.transformer import Transformer
 from transformer_cli.training.forward import predict_batch
 from transformer_cli.training.loss import smoothed_nll

@@ -16,7 +16,8 @@ from typing import Any
 
 from transformer_cli.config.compose import load_config, to_plain
 from transformer_cli.config.yaml_files import config_dir
-from transformer_cli.models.file import MODEL_FILE, read_model
+from transformer_cli.models.file import read_model
+from transformer_cli.models.header import MODEL_FILE
 
 HEAD = """\
 | row | what differs | parameters, M | PPL | BLEU | paper: M | PPL | BLEU | PPL moves as there | BLEU moves as there |

@@ -16,7 +16,8 @@ from tests.conftest import ROOT
 from transformer_cli.config.compose import load_config
 from transformer_cli.data.prepare import prepare
 from transformer_cli.data.tokenizer import Tokenizers
-from transformer_cli.models.file import MODEL_FILE, read_model
+from transformer_cli.models.file import read_model
+from transformer_cli.models.header import MODEL_FILE
 
 torch.set_num_threads(1)
 

@@ -15,7 +15,8 @@ from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import TfmError
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MALFORMED, ModelFile
+from transformer_cli.models.file import ModelFile
+from transformer_cli.models.header import MALFORMED
 
 HELD_OUT_FILE = "held_out.json"
 LEFT_OUT_FILE = "left_out.json"  # source sentences that a fine-tuned run has left out of its training text

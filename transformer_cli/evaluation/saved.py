@@ -18,7 +18,8 @@ from transformer_cli.evaluation.test_sets import TestSet, reference_files
 from transformer_cli.files import resolve_link, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.exported import Exported
-from transformer_cli.models.file import MODEL_FILE, ModelFile
+from transformer_cli.models.file import ModelFile
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.models.locate import named_path
 from transformer_cli.models.runs import run_of
 from transformer_cli.text_io import check_output

@@ -32,16 +32,13 @@ from transformer_cli.models.header import (
     FORMAT,
     MALFORMED,
     METADATA,
-    MODEL_FILE,
     NO_HASH,
     READABLE_SINCE,
     SOURCE,
     TARGET,
     check_hash,
     contents,
-    is_whole,
     read_header,
-    read_json,
     read_metadata,
     refuse,
     sha256,
@@ -57,32 +54,6 @@ from transformer_cli.plugins import loaded_plugins
 from transformer_cli.registry import Registry, is_ours
 from transformer_cli.system import total_memory
 from transformer_cli.version import __version__
-
-__all__ = [
-    "FILE_BYTES",
-    "MALFORMED",
-    "MODEL_FILE",
-    "READABLE_SINCE",
-    "ModelFile",
-    "is_whole",
-    "map_model",
-    "map_tensors",
-    "model_pieces",
-    "open_one_model",
-    "read_json",
-    "read_model",
-    "read_share",
-    "refuse_plugin",
-    "require",
-    "require_command",
-    "serialise",
-    "sha256",
-    "texts",
-    "unpack_model",
-    "whole",
-    "write_lazily",
-    "write_model",
-]
 
 _ModelT = TypeVar("_ModelT", bound=Model)
 

@@ -30,19 +30,8 @@ from torch import Tensor
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.files import Chunk, atomic_symlink, make_folder, remove_unowned, wrap_os_errors, write_new
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import (
-    MALFORMED,
-    MODEL_FILE,
-    READABLE_SINCE,
-    ModelFile,
-    is_whole,
-    map_model,
-    map_tensors,
-    model_pieces,
-    read_json,
-    serialise,
-    whole,
-)
+from transformer_cli.models.file import ModelFile, map_model, map_tensors, model_pieces, serialise
+from transformer_cli.models.header import MALFORMED, MODEL_FILE, READABLE_SINCE, is_whole, read_json, whole
 from transformer_cli.models.locate import LATEST, STATE_FILE
 from transformer_cli.system import NO_LINK, rename, sync_folder
 from transformer_cli.version import __version__

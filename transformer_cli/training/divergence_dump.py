@@ -23,16 +23,8 @@ from transformer_cli.data.fixed_size import Sizes
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import write_new
-from transformer_cli.models.file import (
-    MALFORMED,
-    MODEL_FILE,
-    ModelFile,
-    is_whole,
-    model_pieces,
-    read_json,
-    read_model,
-    whole,
-)
+from transformer_cli.models.file import ModelFile, model_pieces, read_model
+from transformer_cli.models.header import MALFORMED, MODEL_FILE, is_whole, read_json, whole
 from transformer_cli.system import rename, sync_folder
 from transformer_cli.training.trainer import Trainer, stable_seed
 

@@ -22,7 +22,7 @@ from transformer_cli.errors import TfmError
 from transformer_cli.evaluation.held_out import plain_text, read_held_out, text_of
 from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MALFORMED
+from transformer_cli.models.header import MALFORMED
 from transformer_cli.models.runs import read_config, run_of
 from transformer_cli.training.initialisation import Initial
 from transformer_cli.training.validation import LABELS, DevScores, Validator, make_validator

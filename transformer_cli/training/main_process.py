@@ -27,7 +27,8 @@ from transformer_cli.files import wrap_os_errors, write_whole
 from transformer_cli.inference.precision import on_device
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import release_cpu_memory
-from transformer_cli.models.file import MALFORMED, MODEL_FILE, ModelFile, write_model
+from transformer_cli.models.file import ModelFile, write_model
+from transformer_cli.models.header import MALFORMED, MODEL_FILE
 from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.models.memory import is_out_of_memory
 from transformer_cli.models.runs import read_config

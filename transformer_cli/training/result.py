@@ -11,7 +11,8 @@ from torch import Tensor
 
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import CheckpointError
-from transformer_cli.models.file import MALFORMED, MODEL_FILE, map_model
+from transformer_cli.models.file import map_model
+from transformer_cli.models.header import MALFORMED, MODEL_FILE
 from transformer_cli.models.locate import RESULT_FILE
 from transformer_cli.training.averaging import average
 from transformer_cli.training.checkpoints import CheckpointStore

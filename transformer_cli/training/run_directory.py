@@ -20,7 +20,7 @@ from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError, LockedError
 from transformer_cli.files import follow, locked, make_folder, wrap_os_errors, write_whole
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MODEL_FILE
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.models.runs import CONFIG_FILE, read_config, run_of
 from transformer_cli.training.checkpoints import CHECKPOINTS_FOLDER
 from transformer_cli.training.resuming import RESUME_AUTO, log_changes

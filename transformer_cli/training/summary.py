@@ -9,7 +9,7 @@ from transformer_cli.config.checks import AUTO
 from transformer_cli.config.train import TENSORBOARD, TrainConfig
 from transformer_cli.data.feed import epoch_of
 from transformer_cli.data.prepare import Prepared
-from transformer_cli.models.file import MODEL_FILE
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.training.freezing import describe
 from transformer_cli.training.plan import Chosen
 from transformer_cli.training.trainer import Trainer

@@ -34,7 +34,7 @@ from transformer_cli.config.keys import fields_of
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.config.yaml_files import choices_of
 from transformer_cli.errors import ConfigError
-from transformer_cli.models.file import MODEL_FILE
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.training import loop
 from transformer_cli.training.main_process import MainProcess
 from transformer_cli.training.ranks import Ranks

@@ -23,7 +23,8 @@ from transformer_cli.extras import imported
 from transformer_cli.files import locked, make_folder, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.exported import Exported
-from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_model, refuse_plugin, require
+from transformer_cli.models.file import ModelFile, read_model, refuse_plugin, require
+from transformer_cli.models.header import MALFORMED, read_json
 from transformer_cli.models.locate import EXPORT_FILE
 
 PROGRAM = "ctranslate2"

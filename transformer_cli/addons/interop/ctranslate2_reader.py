@@ -34,7 +34,7 @@ from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter, is
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, quoted
 from transformer_cli.models.embeddings import SinusoidalPositions
-from transformer_cli.models.file import MALFORMED, read_json
+from transformer_cli.models.header import MALFORMED, read_json
 
 MODEL, CONFIG, SPECIFICATION, VERSION = "model.bin", "config.json", "TransformerSpec", 6
 ARGOS_MODEL = "model"  # the folder of a package of Argos Translate

@@ -11,7 +11,8 @@ from transformer_cli.config.data import DataConfig
 from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
 from transformer_cli.models.exported import Exported
-from transformer_cli.models.file import MALFORMED, ModelFile, read_json, read_share
+from transformer_cli.models.file import ModelFile, read_share
+from transformer_cli.models.header import MALFORMED, read_json
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.version import __version__
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transformer_cli.addons.interop.torch_files import read_tensors
 from transformer_cli.errors import CheckpointError, EnvironmentFault, quoted
-from transformer_cli.models.file import MALFORMED, read_json
+from transformer_cli.models.header import MALFORMED, read_json
 
 CONFIG, TOKENIZER_CONFIG, GENERATION = "config.json", "tokenizer_config.json", "generation_config.json"
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")

@@ -46,7 +46,8 @@ from transformer_cli.data.tokenizer import Tokenizer, Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, TfmError, quoted
 from transformer_cli.extras import imported
 from transformer_cli.models.embeddings import sinusoid_table
-from transformer_cli.models.file import MALFORMED, read_share
+from transformer_cli.models.file import read_share
+from transformer_cli.models.header import MALFORMED
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.models.memory import is_out_of_memory
 

@@ -46,7 +46,7 @@ from transformer_cli.config.model import DecoderStart, ModelConfig, Norm, Positi
 from transformer_cli.config.yaml_files import MAX_YAML_BYTES, read_yaml, strict_yaml
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.errors import CheckpointError, ConfigError, quoted
-from transformer_cli.models.file import MALFORMED
+from transformer_cli.models.header import MALFORMED
 from transformer_cli.models.locate import EXPORT_FILE
 
 # The output bias of the padding, which Marian does not have: e^-1000 is 0 in every type, so that the softmax is that of

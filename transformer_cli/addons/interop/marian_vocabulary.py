@@ -16,7 +16,7 @@ from transformer_cli.addons.interop.text import normalising, protobuf_messages
 from transformer_cli.data.packed_tokenizer import PackedTokenizer, Segmenter
 from transformer_cli.data.tokenizer import Tokenizer
 from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFault, quoted
-from transformer_cli.models.file import read_json
+from transformer_cli.models.header import read_json
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 SPM = ".spm"  # the ending by which Marian knows a SentencePiece model

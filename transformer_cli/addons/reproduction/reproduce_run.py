@@ -18,7 +18,8 @@ from transformer_cli.config.compose import load_config
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import MODEL_FILE, read_model
+from transformer_cli.models.file import read_model
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.system import processor
 from transformer_cli.training.writers import METRICS_FILE
 

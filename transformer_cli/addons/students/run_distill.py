@@ -23,7 +23,8 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.extras import EXTRAS, how_to_install, imported
 from transformer_cli.files import make_folder
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.file import MODEL_FILE, read_model
+from transformer_cli.models.file import read_model
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.models.locate import EXPORT_FILE
 from transformer_cli.text_io import check_input
 from transformer_cli.training.run import Start

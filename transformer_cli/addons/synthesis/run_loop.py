@@ -33,8 +33,7 @@ from transformer_cli.errors import CheckpointError, ConfigError
 from transformer_cli.files import make_folder, write_whole
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.models.file import MODEL_FILE
-from transformer_cli.models.header import read_header
+from transformer_cli.models.header import MODEL_FILE, read_header
 from transformer_cli.models.locate import locate_models
 from transformer_cli.tasks.evaluate_translations import report_test_set
 from transformer_cli.training.run import Start

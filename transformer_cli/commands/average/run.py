@@ -15,7 +15,8 @@ from transformer_cli.errors import CheckpointError, ConfigError, EnvironmentFaul
 from transformer_cli.files import remove_leftovers, resolve_link, wrap_os_errors
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.ensemble import refuse_unlike
-from transformer_cli.models.file import MODEL_FILE, ModelFile, map_model, write_model
+from transformer_cli.models.file import ModelFile, map_model, write_model
+from transformer_cli.models.header import MODEL_FILE
 from transformer_cli.models.locate import locate_models, newest_run, refuse_export
 from transformer_cli.models.runs import run_of
 from transformer_cli.training.averaging import average
