@@ -139,23 +139,16 @@ def pack_archive(directory: Path, output: Output) -> None:
                     place.write(part)
 
 
-class Loaded:
+class Loaded(ctranslate2.Loaded):
     """A package as Argos loads it: the tokens by CTranslate2, text by its one SentencePiece model."""
 
     def __init__(self, directory: Path, model: ModelFile) -> None:
-        self.inner = ctranslate2.Loaded(directory / MODEL, model.tokenizers)
+        super().__init__(directory / MODEL, model.tokenizers)
         self.tokenizer = sentencepiece.SentencePieceProcessor(model_file=str(directory / SENTENCEPIECE))
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, max_tokens: int) -> list[list[int]]:
-        return self.inner.translate(sources, beam_size=beam_size, max_tokens=max_tokens)
-
-    def log_probs(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        return self.inner.log_probs(sources, targets)
-
     def translate_text(self, lines: Sequence[str], *, max_tokens: int) -> list[str]:
-        found = self.inner.translate_pieces(
-            [self.tokenizer.encode(line, out_type=str) for line in lines], max_tokens=max_tokens
-        )
+        sources = [self.tokenizer.encode(line, out_type=str) for line in lines]
+        found = self.translate_pieces(sources, max_tokens=max_tokens)
         return [self.shown(self.tokenizer.decode_pieces(pieces)) for pieces in found]
 
     def shown(self, text: str) -> str:
