@@ -12,7 +12,15 @@ from collections.abc import Iterator, Sequence
 
 from transformer_cli.addons.parsing.trees import PUNCTUATION, Constituent, TaggedWord, read_linear
 from transformer_cli.errors import DataError
-from transformer_cli.evaluation.metrics import MetricSettings, Score, SentenceScores, Translations, check_line_counts
+from transformer_cli.evaluation.metrics import (
+    METRICS,
+    SENTENCE_METRICS,
+    MetricSettings,
+    Score,
+    SentenceScores,
+    Translations,
+    check_line_counts,
+)
 
 Bracket = tuple[str, int, int]  # label, first word, word after the last
 _SIGNATURE = "brackets:labelled|punctuation:no|prm:collins"
@@ -66,6 +74,7 @@ def _f1(both: int, predicted: int, wanted: int) -> float:
     return 200 * both / (predicted + wanted) if predicted + wanted else 100.0
 
 
+@METRICS.register("bracket_f1")
 def bracket_f1(translations: Translations, settings: MetricSettings) -> list[Score]:
     """F1, precision, recall and the share of trees without an error, in percent. Raises DataError for no trees."""
     of_lines = _of_lines(translations)
@@ -79,6 +88,7 @@ def bracket_f1(translations: Translations, settings: MetricSettings) -> list[Sco
     ]
 
 
+@SENTENCE_METRICS.register("bracket_f1")
 def bracket_f1_of_sentences(translations: Translations, settings: MetricSettings) -> SentenceScores:
     """F1 of each line by itself. Raises DataError for no trees."""
     return SentenceScores("bracket F1", [_f1(*counts) for counts in _of_lines(translations)], _SIGNATURE)
