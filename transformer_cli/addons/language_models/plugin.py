@@ -3,9 +3,9 @@
 from typing import Any
 
 from transformer_cli.addons.language_models.keys import GenerateConfig
+from transformer_cli.addons.language_models.plain import Plain
 from transformer_cli.addons.language_models.task import LanguageModelling
 from transformer_cli.command import Command, register
-from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.registry import READERS
@@ -44,11 +44,5 @@ def _language_model(config: ModelConfig, source: Vocabulary, target: Vocabulary,
     return LanguageModel(config, vocab_size=target.size, pad_id=target.pad_id, options=options)
 
 
-@READERS.register("plain")
-def _plain(config: DataConfig) -> Any:
-    from transformer_cli.addons.language_models.plain import Plain
-
-    return Plain(config)
-
-
+READERS.register("plain")(Plain)
 TASKS.register("language_model")(LanguageModelling())

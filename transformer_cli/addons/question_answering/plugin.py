@@ -4,10 +4,9 @@ from functools import partial
 from typing import Any
 
 from transformer_cli.addons.question_answering.keys import AnswerConfig
-from transformer_cli.addons.question_answering.squad import SquadFormat, SquadOptions
+from transformer_cli.addons.question_answering.squad import Squad, SquadFormat, SquadOptions
 from transformer_cli.addons.question_answering.task import QuestionAnswering
 from transformer_cli.command import Command, register
-from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.readers.builtin import CORPORA, read_builtin
@@ -46,13 +45,7 @@ def _span_extractor(config: ModelConfig, source: Vocabulary, target: Vocabulary,
     return SpanExtractor(config, source, target, options)
 
 
-@READERS.register("squad", options=SquadOptions)
-def _squad(config: DataConfig) -> Any:
-    from transformer_cli.addons.question_answering.squad import Squad
-
-    return Squad(config)
-
-
+READERS.register("squad", options=SquadOptions)(Squad)
 FORMATS.register("squad")(SquadFormat())
 CORPORA.register("demo_questions")(partial(read_builtin, "demo_questions"))
 TASKS.register("question_answering")(QuestionAnswering())

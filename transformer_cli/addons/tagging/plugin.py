@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from transformer_cli.addons.tagging.conll import Conll
 from transformer_cli.addons.tagging.keys import TagConfig
 from transformer_cli.addons.tagging.task import Tagging
 from transformer_cli.command import Command, register
-from transformer_cli.config.data import DataConfig
 from transformer_cli.config.model import ModelConfig, Vocabulary
 from transformer_cli.config.tasks import TASKS
 from transformer_cli.data.registry import READERS
@@ -37,11 +37,5 @@ def _tagger(config: ModelConfig, source: Vocabulary, target: Vocabulary, options
     return Tagger(config, source, target, options)
 
 
-@READERS.register("conll")
-def _conll(config: DataConfig) -> Any:
-    from transformer_cli.addons.tagging.conll import Conll
-
-    return Conll(config)
-
-
+READERS.register("conll")(Conll)
 TASKS.register("token_classification")(Tagging())
