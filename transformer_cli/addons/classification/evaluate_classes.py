@@ -20,7 +20,7 @@ from transformer_cli.data.prepare import Prepared
 from transformer_cli.decoding.plan import named
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import Provenance
-from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
+from transformer_cli.evaluation.saved import place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.logs import LOGGER
@@ -34,10 +34,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     config.refuse_translating("a classifier", paths)
     model, path = models[0], paths[0]
     test = own_table(config, model) if config.source is not None else _corpus_test_set(config, model, path)
-    saved_as, may_replace = place_to_save(config, paths, models, test), config.save is None or config.overwrite
-    predicted = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    save(predicted, saved_as, "save the classes", may_replace=may_replace)
-    _report(path, model, test, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
+    _score(config, model, path, test, device)
 
 
 def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> Reported:
@@ -47,32 +44,25 @@ def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult
         return {}, ""
     test = TestSet(config.data.test_name, prepared.test.sources, [prepared.test.targets])
     path, model = result.model_path, read_model(result.model_path)
-    predicted = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    saved_as = default_place([path], [model], test)
-    save(predicted, saved_as, "save the classes", may_replace=True)
-    found = _report(path, model, test, predicted, seed=config.seed, saved_as=saved_as)
+    as_evaluated = EvaluateConfig(seed=config.seed, decode=config.decode)
+    predicted, found = _score(as_evaluated, model, path, test, device)
     scores = {"test accuracy": found.accuracy.score, "test macro-F1": found.macro_f1.score}
     return scores, single_answer(predicted, test.references[0])
 
 
-def _report(
-    path: Path,
-    model: ModelFile,
-    test: TestSet,
-    predicted: Sequence[str],
-    *,
-    seed: int,
-    saved_as: Place | None,
-    as_json: bool = False,
-) -> ClassReport:
-    """Print the scores to stdout."""
-    found = class_report(predicted, test.references[0], model.tokenizers.labels, seed=seed)
-    print_classes(
-        found, Provenance(test.name, len(predicted), saved_as.file if saved_as else None, str(path)), as_json=as_json
-    )
-    if saved_as is not None and not as_json:
+def _score(
+    config: EvaluateConfig, model: ModelFile, path: Path, test: TestSet, device: torch.device
+) -> tuple[list[str], ClassReport]:
+    """Classify the test set, save the classes, and print the scores to stdout."""
+    saved_as = place_to_save(config, [path], [model], test)
+    predicted = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    save(predicted, saved_as, "save the classes", may_replace=config.save is None or config.overwrite)
+    found = class_report(predicted, test.references[0], model.tokenizers.labels, seed=config.seed)
+    provenance = Provenance(test.name, len(predicted), saved_as.file if saved_as else None, str(path))
+    print_classes(found, provenance, as_json=config.json)
+    if saved_as is not None and not config.json:
         LOGGER.info("classes: %s", saved_as.file)
-    return found
+    return predicted, found
 
 
 def _predict(model: ModelFile, test: TestSet, device: torch.device, *, batch_tokens: BatchTokens) -> list[str]:

@@ -18,7 +18,7 @@ from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.errors import ConfigError
 from transformer_cli.evaluation.report import Provenance
-from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
+from transformer_cli.evaluation.saved import place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.logs import LOGGER
@@ -36,10 +36,7 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     else:
         data, text = labelled_text(config, model, path, _check_questions)
         name = data.test_name
-    saved_as = place_to_save(config, paths, models, _test_set(name, text))
-    predicted = _predict(model, name, text, device, batch_tokens=config.decode.batch_tokens)
-    save(predicted, saved_as, "save the answers", may_replace=config.save is None or config.overwrite)
-    _report(path, name, text, predicted, seed=config.seed, saved_as=saved_as, as_json=config.json)
+    _score(config, model, path, name, text, device)
 
 
 def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> Reported:
@@ -49,37 +46,27 @@ def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult
         return {}, ""
     name, text = config.data.test_name, prepared.test
     path, model = result.model_path, read_model(result.model_path)
-    predicted = _predict(model, name, text, device, batch_tokens=config.decode.batch_tokens)
-    saved_as = default_place([path], [model], _test_set(name, text))
-    save(predicted, saved_as, "save the answers", may_replace=True)
-    found = _report(path, name, text, predicted, seed=config.seed, saved_as=saved_as)
+    as_evaluated = EvaluateConfig(seed=config.seed, decode=config.decode)
+    predicted, found = _score(as_evaluated, model, path, name, text, device)
     scores = {"test exact match": found.exact_match.score, "test F1": found.f1.score}
     wanted = [" / ".join(answer.text for answer in Question.of(*pair).answers) for pair in text.each()]
     return scores, single_answer(predicted, wanted)
 
 
-def _test_set(name: str, text: ParallelText) -> TestSet:
-    return TestSet(name, list(text.sources), [])
-
-
-def _report(
-    path: Path,
-    name: str,
-    text: ParallelText,
-    predicted: Sequence[str],
-    *,
-    seed: int,
-    saved_as: Place | None,
-    as_json: bool = False,
-) -> AnswerReport:
-    """Print the scores to stdout."""
+def _score(
+    config: EvaluateConfig, model: ModelFile, path: Path, name: str, text: ParallelText, device: torch.device
+) -> tuple[list[str], AnswerReport]:
+    """Answer the questions of the test set, save the answers, and print the scores to stdout."""
+    saved_as = place_to_save(config, [path], [model], TestSet(name, list(text.sources), []))
+    predicted = _predict(model, name, text, device, batch_tokens=config.decode.batch_tokens)
+    save(predicted, saved_as, "save the answers", may_replace=config.save is None or config.overwrite)
     wanted = [[answer.text for answer in Question.of(*pair).answers] for pair in text.each()]
-    found = answer_report(predicted, wanted, seed=seed)
+    found = answer_report(predicted, wanted, seed=config.seed)
     provenance = Provenance(name, len(predicted), saved_as.file if saved_as else None, str(path))
-    print_classes(found, provenance, as_json=as_json)
-    if saved_as is not None and not as_json:
+    print_classes(found, provenance, as_json=config.json)
+    if saved_as is not None and not config.json:
         LOGGER.info("answers: %s", saved_as.file)
-    return found
+    return predicted, found
 
 
 def _predict(

@@ -23,7 +23,7 @@ from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared, prepared_of
 from transformer_cli.errors import ConfigError, DataError, TfmError
 from transformer_cli.evaluation.report import Provenance
-from transformer_cli.evaluation.saved import Place, default_place, place_to_save, save
+from transformer_cli.evaluation.saved import place_to_save, save
 from transformer_cli.evaluation.test_sets import TestSet
 from transformer_cli.inference.batch_size import BatchTokens
 from transformer_cli.logs import LOGGER
@@ -57,14 +57,8 @@ def run(config: EvaluateConfig, models: Sequence[ModelFile], paths: Sequence[Pat
     config.refuse_translating("a tagger", paths)
     model, path = models[0], paths[0]
     test = _own_file(config, model) if config.source is not None else _corpus_test_set(config, model, path)
-    saved_as = place_to_save(config, paths, models, test.as_lines)
-    predicted, ids = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    save(_lines_of(predicted), saved_as, "save the tags", may_replace=config.save is None or config.overwrite)
     trained_on = _training_text(model, path)
-    if trained_on is None:
-        LOGGER.info("no baseline: the training text is not prepared here")
-    baseline = None if trained_on is None else baseline_of(trained_on, test, ids)
-    _report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as, as_json=config.json)
+    _score(config, model, path, test, trained_on, device)
 
 
 def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult, device: torch.device) -> Reported:
@@ -74,27 +68,28 @@ def report_training(config: TrainConfig, prepared: Prepared, result: TrainResult
         return {}, ""
     test = WordTest.of(config.data.test_name, prepared.test)
     path, model = result.model_path, read_model(result.model_path)
-    predicted, ids = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    saved_as = default_place([path], [model], test.as_lines)
-    save(_lines_of(predicted), saved_as, "save the tags", may_replace=True)
-    baseline = baseline_of(prepared, test, ids)
-    found = _report(path, model, test, predicted, baseline, seed=config.seed, saved_as=saved_as)
+    as_evaluated = EvaluateConfig(seed=config.seed, decode=config.decode)
+    predicted, found = _score(as_evaluated, model, path, test, prepared, device)
     scores = {f"test {name}": score for name, score in found.scores().items()}
     return scores, single_answer(list(chain(*predicted)), list(chain(*test.wanted)))
 
 
-def _report(
-    path: Path,
+def _score(
+    config: EvaluateConfig,
     model: ModelFile,
+    path: Path,
     test: WordTest,
-    predicted: list[list[str]],
-    baseline: float | None,
-    *,
-    seed: int,
-    saved_as: Place | None,
-    as_json: bool = False,
-) -> WordReport:
-    """Print the scores to stdout."""
+    trained_on: Prepared | None,
+    device: torch.device,
+) -> tuple[list[list[str]], WordReport]:
+    """Tag the test set, save the tags, and print the scores to stdout, with a baseline where the text is at hand."""
+    saved_as = place_to_save(config, [path], [model], test.as_lines)
+    predicted, ids = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
+    tags = [" ".join(of_words) for of_words in predicted]
+    save(tags, saved_as, "save the tags", may_replace=config.save is None or config.overwrite)
+    if trained_on is None:
+        LOGGER.info("no baseline: the training text is not prepared here")
+    baseline = None if trained_on is None else baseline_of(trained_on, test, ids)
     known = model.tokenizers.labels
     unseen = sorted({label for labels in test.wanted for label in labels}.difference(known))
     if unseen:
@@ -105,13 +100,12 @@ def _report(
     if has_entities:
         warn_not_bio((label for labels in (*predicted, *test.wanted) for label in labels), test.name)
     labels = [*known, *unseen]
-    found = word_report(predicted, test.wanted, labels, seed=seed, has_entities=has_entities, baseline=baseline)
-    print_classes(
-        found, Provenance(test.name, len(predicted), saved_as.file if saved_as else None, str(path)), as_json=as_json
-    )
-    if saved_as is not None and not as_json:
+    found = word_report(predicted, test.wanted, labels, seed=config.seed, has_entities=has_entities, baseline=baseline)
+    provenance = Provenance(test.name, len(predicted), saved_as.file if saved_as else None, str(path))
+    print_classes(found, provenance, as_json=config.json)
+    if saved_as is not None and not config.json:
         LOGGER.info("tags: %s", saved_as.file)
-    return found
+    return predicted, found
 
 
 def _predict(
@@ -129,10 +123,6 @@ def baseline_of(prepared: Prepared, test: WordTest, ids: list[list[list[int]]]) 
     """Accuracy of the most frequent label that each word has in training, in percent."""
     most_frequent = MostFrequent(prepared.train, prepared.tokenizers.labels)
     return word_accuracy(most_frequent.predict(ids), test.wanted)
-
-
-def _lines_of(predicted: list[list[str]]) -> list[str]:
-    return [" ".join(tags) for tags in predicted]
 
 
 def _training_text(model: ModelFile, path: Path) -> Prepared | None:
