@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from transformer_cli.addons.tagging.words import split_words
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.config.tasks import ACCURACY, Reported, Task
@@ -24,8 +25,6 @@ class Tagging(Task):
     recipe = "tags"
 
     def labels_of(self, target: str) -> list[str]:
-        from transformer_cli.addons.tagging.words import split_words
-
         return split_words(target)
 
     def find_labels(self, targets: Iterable[str]) -> list[str]:
