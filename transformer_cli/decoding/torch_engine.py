@@ -96,6 +96,8 @@ class TorchEngine:
     that the device lacks.
     """
 
+    n_searches = 1  # its products are shared by all cores
+
     def __init__(
         self,
         model: AnyModel,
@@ -112,6 +114,7 @@ class TorchEngine:
             check_batch_invariance(model, device)
         if shortlist is not None:
             check_shortlist(device, batch_invariant=batch_invariant)
+        self.capabilities = torch_capabilities(batch_invariant=batch_invariant, shortlist=shortlist is not None)
         model = in_precision(model, precision, device)
         self.dtype = dtype_of(model)
         self.near_tie = NEAR_TIES[self.dtype]
@@ -128,17 +131,9 @@ class TorchEngine:
             self.decoder = CudaGraphDecoder(self.model, source_pad_id=source_pad_id, capture=cuda_graph_capture(device))
         self.free = free_memory(device)  # now: later the buffers of graphs have taken some
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return torch_capabilities(batch_invariant=self.batch_invariant, shortlist=self.shortlist is not None)
-
     @cached_property
     def _continuing_V(self) -> Tensor:
         return to_device(continuing_tokens(self.tokenizers.target), self.device)
-
-    @property
-    def n_searches(self) -> int:
-        return 1  # its products are shared by all cores
 
     def tokens_per_batch(self, config: DecodeConfig) -> int:
         return max(1, forward_tokens(config.batch_tokens, self.device) // rows_per_sentence(config))

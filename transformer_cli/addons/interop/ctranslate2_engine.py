@@ -98,7 +98,7 @@ class CTranslate2Engine:
         self.with_torch, self.one_at_a_time = with_torch, threading.Lock()
         self.torch_engine: Engine | None = None
         self.directory, self.tokenizers, self.text = directory, tokenizers, text
-        self.device, self.n_threads, self.process = device, torch.get_num_threads(), os.getpid()
+        self.device, self.n_searches, self.process = device, torch.get_num_threads(), os.getpid()
         self.control = ControlIds.of(tokenizers.target)
         self.banned = frozenset(self.control.banned)
         library = imported("ctranslate2", needs="engine=ctranslate2")
@@ -129,7 +129,7 @@ class CTranslate2Engine:
                 files=files,
                 device=kind,
                 compute_type=compute_type,
-                inter_threads=self.n_threads,
+                inter_threads=self.n_searches,
                 intra_threads=1,
             )
         except (RuntimeError, MemoryError, *DAMAGED) as error:
@@ -140,10 +140,6 @@ class CTranslate2Engine:
         target = tokenizers.target
         self.target_pieces = target.pieces(range(len(target)))
         self.ids = {piece: number for number, piece in enumerate(self.target_pieces)}
-
-    @property
-    def n_searches(self) -> int:
-        return self.n_threads
 
     def tokens_per_batch(self, config: DecodeConfig) -> int:
         if self.has_shortlist:
@@ -158,7 +154,7 @@ class CTranslate2Engine:
         ahead: deque[tuple[list[Segment], list[Any]]] = deque()
         for batch in batches(segments, most=lambda n_source: max_tokens // n_source):
             ahead.append((batch, self._submit(batch, config)))
-            if len(ahead) > BATCHES_AHEAD * self.n_threads:
+            if len(ahead) > BATCHES_AHEAD * self.n_searches:
                 yield self._finished(*ahead.popleft(), request)
         while ahead:
             yield self._finished(*ahead.popleft(), request)

@@ -64,6 +64,8 @@ class FirefoxEngine:
     with torch, which force-decodes.
     """
 
+    n_searches = 1  # it lets no other thread of Python run meanwhile
+
     def __init__(
         self,
         files: FirefoxFiles,
@@ -82,10 +84,6 @@ class FirefoxEngine:
         self.pool: WorkerPool[list[Segment], list[list[Hypothesis]]] | None = None
         if parallel:
             self.pool = WorkerPool(lambda batch: [[self._hypothesis(segment)] for segment in batch])
-
-    @property
-    def n_searches(self) -> int:
-        return 1  # it lets no other thread of Python run meanwhile
 
     def tokens_per_batch(self, config: DecodeConfig) -> int:
         return 1 if self.pool is None else _TOKENS  # sentences are translated one by one
