@@ -34,6 +34,7 @@ class Place:
 
     file: Path
     input_sha256: str = ""  # of the lines with their tags; empty for --save, which the user has named
+    may_replace: bool = True
 
 
 def place_to_save(
@@ -44,35 +45,16 @@ def place_to_save(
     search: str = "",
     tags: Sequence[str] = (),
 ) -> Place | None:
-    """--save, or the default file, if that is no input."""
-    if config.save is not None:
-        return Place(Path(config.save))
-    inputs = [config.source, *reference_files(config)]
-    return default_place(
-        [named_path(config.checkpoint, paths[0]), *paths[1:]],
-        models,
-        test,
-        search,
-        tags,
-        inputs=list(filter(None, inputs)),
-    )
+    """--save, or the file in the run directory of the (first) model, or beside it.
 
-
-def default_place(
-    paths: Sequence[Path],
-    models: Sequence[Scored],
-    test: TestSet,
-    search: str = "",
-    tags: Sequence[str] = (),
-    *,
-    inputs: Sequence[str] = (),
-) -> Place | None:
-    """The file in the run directory of the (first) model, or beside it; None, with a warning, if it cannot be written.
-
-    Its name has the test set, the search and the model, so that only the same combination overwrites it. Where the
-    file of that name is of another input, or of unknown origin, the test set has its hash in the name, too.
+    None, with a warning, if that cannot be written or is an input. Its name has the test set, the search and the model,
+    so that only the same combination overwrites it. Where the file of that name is of another input, or of unknown
+    origin, the test set has its hash in the name, too.
     """
-    path = paths[0].resolve() if isinstance(models[0], Exported) else paths[0]  # it may be called `.`
+    if config.save is not None:
+        return Place(Path(config.save), may_replace=config.overwrite)
+    path = named_path(config.checkpoint, paths[0])
+    path = path.resolve() if isinstance(models[0], Exported) else path  # it may be called `.`
     folder, language = run_of(path) or path.parent, language_of_lines(test.sources, models[0], tags)
     sha256 = hashlib.sha256("\n".join([" ".join(tags), *test.sources]).encode()).hexdigest()
 
@@ -88,7 +70,7 @@ def default_place(
     if not os.access(folder, os.W_OK | os.X_OK):
         LOGGER.warning("%s cannot be written, so the translations are not saved; --save names another place", file)
         return None
-    if file.exists() and any(file.samefile(name) for name in inputs):
+    if file.exists() and any(file.samefile(name) for name in (config.source, *reference_files(config)) if name):
         LOGGER.warning("%s: is an input, so the translations are not saved there; --save names another place", file)
         return None
     if file.exists() and not _is_made_from(file, sha256):
@@ -148,7 +130,7 @@ def _maker(path: Path, folder: Path, models: Sequence[Scored]) -> str:
     return "" if path.parent == folder else path.parent.name  # a checkpoint of the run
 
 
-def save(lines: Sequence[str], place: Place | None, doing: str, *, may_replace: bool) -> None:
+def save(lines: Sequence[str], place: Place | None, doing: str) -> None:
     """Write the file of `place`, if there is to be one, whole or not at all. Raises EnvironmentFault.
 
     Raises TakenError where it has appeared since `check_save`, and may not be replaced.
@@ -156,7 +138,8 @@ def save(lines: Sequence[str], place: Place | None, doing: str, *, may_replace: 
     if place is None:
         return
     with wrap_os_errors(place.file, doing):
-        write_whole(resolve_link(place.file), "".join(f"{line}\n" for line in lines).encode(), replace=may_replace)
+        content = "".join(f"{line}\n" for line in lines).encode()
+        write_whole(resolve_link(place.file), content, replace=place.may_replace)
         if place.input_sha256:
             write_whole(_record_of(place.file), place.input_sha256.encode())
 

@@ -29,8 +29,6 @@ from transformer_cli.evaluation.metrics import MetricSettings, Score, Translatio
 from transformer_cli.evaluation.model_test_sets import test_sets, warn_of_other_language, warn_of_training_text
 from transformer_cli.evaluation.report import Provenance, Report, print_reports
 from transformer_cli.evaluation.saved import (
-    Place,
-    default_place,
     directions_of_lines,
     language_of_lines,
     place_to_save,
@@ -73,19 +71,8 @@ def evaluate(config: EvaluateConfig, opened: Opened, device: torch.device) -> No
         warn_of_other_language(reference_files(config)[0], tests[0].references[0], languages[1], "into")
     warn_of_training_text(tests, models, paths)
     decode = opened.decode_config(config.decode, device)
-    name = search_name(decode, seed=config.seed, engine=opened.engine)
     evaluated = [
-        evaluate_set(
-            opened,
-            test,
-            settings_for(test),
-            decode,
-            device,
-            config=config,
-            saved_as=place_to_save(config, paths, models, test, name, tags),
-            parallel=True,
-            tags=tags,
-        )
+        evaluate_set(opened, test, settings_for(test), decode, device, config=config, parallel=True, tags=tags)
         for test in tests
     ]
     _show(evaluated, config)
@@ -128,13 +115,10 @@ def report_test_set(
 
     The robustness of the model is logged in a few lines, and its table is written to robustness.json beside it.
     """
-    models, test_set = (
-        [read_model(path)],
-        TestSet(name, test.sources, [test.targets], test.parts, contexts=test.contexts),
-    )
+    models = [read_model(path)]
+    test_set = TestSet(name, test.sources, [test.targets], test.parts, contexts=test.contexts)
     opened = Opened([path], models, TORCH)
     decode = opened.decode_config(decode, device)
-    saved_as = default_place([path], models, test_set, search_name(decode, seed=seed))
     of_model = tokenizer_in(models[0].data, path)
 
     def settings_of(language: str) -> MetricSettings:
@@ -144,7 +128,7 @@ def report_test_set(
     config = EvaluateConfig(seed=seed)
     if robustness_lines:
         config = replace(config, robustness=True, robustness_lines=robustness_lines)
-    evaluated = evaluate_set(opened, test_set, settings_of, decode, device, config=config, saved_as=saved_as)
+    evaluated = evaluate_set(opened, test_set, settings_of, decode, device, config=config)
     _show([evaluated], config, trained_in=path.parent)
     scores = evaluated.report.results[-1].results.scores
     known = models[0].tokenizers.source.tags
@@ -177,7 +161,6 @@ def evaluate_set(
     device: torch.device,
     *,
     config: EvaluateConfig,
-    saved_as: Place | None,
     parallel: bool = False,
     tags: tuple[str, ...] = (),
 ) -> Evaluated:
@@ -188,9 +171,10 @@ def evaluate_set(
     check_line_counts(test.sources, test.references)
     options = TranslateOptions(tags=tags)
     translator = opened.translator(decode, device, seed=config.seed, options=options, parallel=parallel)
+    search = search_name(decode, seed=config.seed, engine=opened.engine)
+    saved_as = place_to_save(config, opened.paths, opened.models, test, search, tags)
     hypotheses = translate(translator, test)
-    may_replace = config.save is None or config.overwrite
-    save(hypotheses, saved_as, "save the translations", may_replace=may_replace)
+    save(hypotheses, saved_as, "save the translations")
     known = opened.models[0].tokenizers.source.tags
     translations = Translations(hypotheses, test.references, [split_tags(line, known)[1] for line in test.sources])
     results = evaluate_parts(translations, test.parts, settings_of, config.metrics, test=test.name)

@@ -56,7 +56,7 @@ def _score(
     """Classify the test set, save the classes, and print the scores to stdout."""
     saved_as = place_to_save(config, [path], [model], test)
     predicted = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
-    save(predicted, saved_as, "save the classes", may_replace=config.save is None or config.overwrite)
+    save(predicted, saved_as, "save the classes")
     found = class_report(predicted, test.references[0], model.tokenizers.labels, seed=config.seed)
     provenance = Provenance(test.name, len(predicted), saved_as.file if saved_as else None, str(path))
     print_classes(found, provenance, as_json=config.json)

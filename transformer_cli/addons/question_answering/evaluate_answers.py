@@ -59,7 +59,7 @@ def _score(
     """Answer the questions of the test set, save the answers, and print the scores to stdout."""
     saved_as = place_to_save(config, [path], [model], TestSet(name, list(text.sources), []))
     predicted = _predict(model, name, text, device, batch_tokens=config.decode.batch_tokens)
-    save(predicted, saved_as, "save the answers", may_replace=config.save is None or config.overwrite)
+    save(predicted, saved_as, "save the answers")
     wanted = [[answer.text for answer in Question.of(*pair).answers] for pair in text.each()]
     found = answer_report(predicted, wanted, seed=config.seed)
     provenance = Provenance(name, len(predicted), saved_as.file if saved_as else None, str(path))

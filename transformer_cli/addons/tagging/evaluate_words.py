@@ -86,7 +86,7 @@ def _score(
     saved_as = place_to_save(config, [path], [model], test.as_lines)
     predicted, ids = _predict(model, test, device, batch_tokens=config.decode.batch_tokens)
     tags = [" ".join(of_words) for of_words in predicted]
-    save(tags, saved_as, "save the tags", may_replace=config.save is None or config.overwrite)
+    save(tags, saved_as, "save the tags")
     if trained_on is None:
         LOGGER.info("no baseline: the training text is not prepared here")
     baseline = None if trained_on is None else baseline_of(trained_on, test, ids)
