@@ -6,13 +6,11 @@ A variant that is there is never replaced. `creationtool` tells those that were 
 import re
 
 from transformer_cli.addons.documents.bilingual_xml import BilingualReader, Element, parse_inline, with_attributes
-from transformer_cli.addons.documents.units import LANGUAGES, Document
-from transformer_cli.errors import quoted
-from transformer_cli.languages import codes_meant, matched
+from transformer_cli.addons.documents.file_languages import UnknownLanguageError, choose_languages
+from transformer_cli.addons.documents.units import Document
 
 _LANGUAGE = re.compile(r"<(?:\w+:)?tuv\s(?:[^<>]*?\s)?(?:xml:)?lang\s*=\s*[\"']([^\"'<>]*)")
 _TOOL = {"creationtool": "tfm"}
-_MOST_NAMED = 10  # languages of an error
 
 
 def parse_tmx(text: str) -> Document:
@@ -46,20 +44,10 @@ class _Reader(BilingualReader):
             self._fill(element)
 
     def _choose_languages(self, of_header: str, place: int) -> None:
-        source, target = LANGUAGES.get()
-        has = f"has texts in {_listed(self.known)}"
-        self.sources = _variants(source or of_header, self.known)
-        if not self.sources:
-            asked = source or of_header
-            missing = f"none in {quoted(asked, 20)[1:-1]}" if asked else "does not say which is the source"
-            raise self.error(place, f"{has}, and {missing}. Name the language to translate from, by --from")
-        others = [code for code in self.known if code not in self.sources]
-        if target:
-            self.targets = _variants(target, others) or [target]
-        else:
-            self.targets = _variants(others[0], others) if others else []
-            if not others or self.targets != others:
-                raise self.error(place, f"{has}. Name the language to translate into, by --to")
+        try:
+            self.sources, self.targets = choose_languages(self.known, of_header)
+        except UnknownLanguageError as error:
+            raise self.error(place, str(error)) from error
 
     def _fill(self, unit: Element) -> None:
         variants = [one for one in unit.children if one.name == "tuv" and one.child("seg") is not None]
@@ -99,14 +87,3 @@ class _Reader(BilingualReader):
     def _language(self, variant: Element) -> str:
         attributes = self.attributes(variant)
         return attributes.get("xml:lang") or attributes.get("lang") or ""
-
-
-def _variants(asked: str, known: list[str]) -> list[str]:
-    """The codes that stand for a language, as en, en-US and en-GB do for en; those that are nearest first."""
-    found = codes_meant(asked, known)
-    return [*found, *(code for code in known if code not in found and matched(asked, [code]) is not None)]
-
-
-def _listed(codes: list[str]) -> str:
-    more = f" and {len(codes) - _MOST_NAMED} more" if len(codes) > _MOST_NAMED else ""
-    return ", ".join(quoted(code, 20)[1:-1] for code in codes[:_MOST_NAMED]) + more
