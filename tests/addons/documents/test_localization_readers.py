@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.addons.documents import test_json, test_key_values, test_ts, test_xliff, test_yaml
+from tests.addons.documents import test_json, test_key_values, test_stringsdict, test_ts, test_xliff, test_yaml
 from tests.addons.documents import test_tmx as tmx
 from tests.support.marked import MARK, in_order, unmarked
 from transformer_cli.addons.documents.document import translate_document
@@ -38,6 +38,7 @@ BILINGUAL: list[tuple[str, str, str, Sequence[str]]] = [
 ]
 KEYS: list[tuple[str, str, str, Sequence[str]]] = [
     ("properties", "properties", "javafile", [before for before, _ in test_key_values.PROPERTIES]),
+    ("stringsdict", "stringsdict", "StringsDictFile", [test_stringsdict.FILES, test_stringsdict.TWO]),
     ("strings", "properties", "stringsutf8file", [before for before, _ in test_key_values.STRINGS]),
     ("json", "jsonl10n", "JsonNestedFile", [one for one, _ in test_json.WRITTEN if one.lstrip("\ufeff")[0] == "{"]),
     (

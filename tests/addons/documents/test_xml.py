@@ -2,6 +2,7 @@
 
 from xml.etree import ElementTree
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from tests.support.each import each
 from tests.support.marked import in_order, reversed_order, unmarked
 from transformer_cli.addons.documents.document import translate_document
 from transformer_cli.addons.documents.reading import parse
+from transformer_cli.errors import DataError
 
 
 def texts(source: str) -> list[str]:
@@ -99,3 +101,11 @@ def test_string_resources_are_read_and_written_with_their_backslashes(written: s
         assert inner == written
     assert inner.startswith(r"\u0020") == written.startswith(r"\u0020")
     assert (inner[0], inner[-1]) == (written[0], written[-1])
+
+
+def test_a_property_list_is_refused() -> None:
+    with pytest.raises(DataError) as caught:
+        translate_document(
+            "<!DOCTYPE plist><plist><dict><key>a</key><string>b</string></dict></plist>", "xml", in_order
+        )
+    assert str(caught.value).startswith("the document:1: is a property list of Apple, whose keys would be translated.")

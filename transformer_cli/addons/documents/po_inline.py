@@ -22,10 +22,15 @@ _PYTHON = rf"%\([^()\n]{{1,100}}\)[-+ #0]{{0,5}}{_END}|{_C}"
 _GROUP = r"\{[^{}\n]{0,200}\}"
 _GROUPS = rf"\{{(?:[^{{}}\n]{{0,200}}(?:\{{(?:[^{{}}\n]{{0,200}}{_GROUP})*+[^{{}}\n]{{0,200}}\}})?)*+\}}"
 _BRACES = rf"\{{\{{|\}}\}}|{_GROUP}"
+# Variables of plural forms, and the number of one of them, in .stringsdict and .xcstrings of Apple.
+_APPLE = rf"%(?:\d{{1,3}}\$)?#@[^@\s]{{1,100}}@|%(?:\d{{1,3}}\$)?arg(?!\w)|{_C}"
+# Links and inflected words of Apple's Markdown: [text](address), ^[%lld files](inflect: true).
+_LINK = re.compile(r"(?P<opens>\^?\[(?=[^\[\]\n]{1,300}\]\([^()\n]{1,300}\)))|\]\([^()\n]{1,300}\)")
 _QT = r"%L?(?:\d{1,2}|n)|%%"
 _OF_FLAGS = {
-    **dict.fromkeys(("c", "objc", "javascript", "java-printf", "perl", "tcl", "awk", "lua", "object-pascal", "d"), _C),
+    **dict.fromkeys(("c", "javascript", "java-printf", "perl", "tcl", "awk", "lua", "object-pascal", "d"), _C),
     **dict.fromkeys(("php", "gfc-internal", "gcc-internal", "sh-printf", "go", "modula2"), _C),
+    "objc": _APPLE,
     "python": _PYTHON,
     **dict.fromkeys(("python-brace", "csharp", "rust", "c++"), _BRACES),
     **dict.fromkeys(("java", "icu"), _GROUPS),
@@ -81,7 +86,7 @@ def inline_items(text: str, start: int, end: int, *, kinds: frozenset[str]) -> l
             continue
         if match.start() > position:
             found.append(Item(position, match.start(), text[position : match.start()]))
-        items = [tag_item(match)] if kind == "" else markup_items(match) if kind == RST else [_variable(match)]
+        items = _ITEMS.get(kind, _variable)(match)
         found += items
         position = items[-1].end
     if position < end:
@@ -89,8 +94,16 @@ def inline_items(text: str, start: int, end: int, *, kinds: frozenset[str]) -> l
     return found
 
 
-def _variable(match: re.Match[str]) -> Item:
-    return Item(*match.span(), match[0], is_protected=True)
+def _variable(match: re.Match[str]) -> list[Item]:
+    return [Item(*match.span(), match[0], is_protected=True)]
+
+
+def _link(match: re.Match[str]) -> list[Item]:
+    opens = match["opens"] is not None
+    return [Item(*match.span(), name="[", is_tag=True, opens=opens, closes=not opens)]
+
+
+_ITEMS = {"": lambda match: [tag_item(match)], RST: markup_items, "link": _link}
 
 
 def _matches(text: str, start: int, end: int, kinds: frozenset[str]) -> Iterator[tuple[re.Match[str], str]]:
@@ -98,6 +111,8 @@ def _matches(text: str, start: int, end: int, kinds: frozenset[str]) -> Iterator
     found = [(match, "") for match in INLINE_TAG.finditer(text, start, end)]
     found += [(match, RST) for match in MARKUP[RST in kinds].finditer(text, start, end)]
     found += [(match, "icu") for match in _CHOICE.finditer(text, start, end)]
+    if "objc" in kinds:
+        found += [(match, "link") for match in _LINK.finditer(text, start, end)]
     for kind in sorted(kinds - {RST}):
         found += [(match, kind) for match in _PATTERNS[kind].finditer(text, start, end)]
     found.sort(key=lambda item: (item[0].start(), -item[0].end()))

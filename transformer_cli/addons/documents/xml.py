@@ -8,7 +8,7 @@ import re
 
 from transformer_cli.addons.documents.html import escape_text
 from transformer_cli.addons.documents.tags import Kind, Token, tokens
-from transformer_cli.addons.documents.units import Builder, Document, Item, add_run
+from transformer_cli.addons.documents.units import Builder, Document, Item, UnreadableError, add_run
 from transformer_cli.addons.documents.xml_elements import ANDROID, Elements
 
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
@@ -25,6 +25,7 @@ _ANDROID_ESCAPE = re.compile(
 
 
 def parse_xml(text: str) -> Document:
+    """Raises UnreadableError for a property list, whose keys and texts are elements of the same level."""
     return _Reader(text).read()
 
 
@@ -40,6 +41,12 @@ class _Reader:
         self.run: list[Item] = []
 
     def read(self) -> Document:
+        if self.elements.root == "plist":
+            raise UnreadableError(
+                1,
+                "is a property list of Apple, whose keys would be translated."
+                " If it has plural forms, use --format stringsdict",
+            )
         i = 0
         for _ in self.builder.watched(self.found):  # at least one at each step
             if i == len(self.found):

@@ -56,6 +56,7 @@ class Elements:
         self.text, self.found = text, found
         self.closing: dict[int, int] = {}  # of an opening tag: its closing tag
         self.is_inline: list[bool] = []  # of each token: whether it is within text
+        self.root = next((one.name for one in found if one.kind in (Kind.opening, Kind.empty)), "")
         self.kind = _kind(text, found)  # the namespace of names without one
         self._parents: list[int] = []  # of each token: its element's opening tag, -1 at the top
         self._scopes = {-1: _Scope()}
