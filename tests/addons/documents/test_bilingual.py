@@ -72,6 +72,11 @@ def test_other_xml_is_read(text: str) -> None:
             "",
             "memory.tmx: is TMX, a translation memory, which holds texts beside their translations. Use --format tmx",
         ),
+        (
+            "Localizable.xcstrings",
+            "",
+            "is a string catalogue of Xcode, which holds texts beside their translations. Use --format xcstrings",
+        ),
     ],
 )
 def test_the_command_names_the_file_and_the_way_out(tmp_path: Path, name: str, text: str, says: str) -> None:

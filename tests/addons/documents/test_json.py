@@ -66,7 +66,7 @@ def test_an_apostrophe_before_a_brace_quotes_nothing() -> None:
         ("// x\n{}", ":1: is no JSON: Expecting value at column 1"),
         ("[" * 100_000, ":1: has lists or objects too deep within each other. Is it the right file?"),
         ("9" * 10_000, ":1: has a number of too many digits"),
-        ('{"sourceLanguage": "en", "strings": {}, "version": "1.0"}', ":1: is a string catalogue of Xcode. Export its"),
+        ('{"sourceLanguage": "en", "strings": {}, "version": "1.0"}', ":1: is a string catalogue of Xcode, which"),
     ],
 )
 def test_what_is_none_is_refused(source: str, says: str) -> None:

@@ -15,6 +15,8 @@ LONG = {
     "json": f'["A{chr(92)}na{(chr(92) + "na") * N}"]',
     "properties": f"a = A{chr(92)}na{(chr(92) + 'na') * N}",
     "strings": f'"a" = "A{(chr(10) + "a") * N}";',
+    "stringsdict": f"<plist><dict><key>a</key><string>A{(chr(10) + 'a') * N}</string></dict></plist>",
+    "xcstrings": f'{{"sourceLanguage": "en", "strings": {{"A{(chr(92) + "na") * N}": {{}}}}}}',
     "yaml": "a: >\n" + "  word\n" * N,
     "ass": "[Events]\nDialogue: ,,,,,,,,," + "word\\N" * N,
     "wrapped": "word\n" * N,

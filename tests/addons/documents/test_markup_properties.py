@@ -180,8 +180,8 @@ SOUP = st.lists(st.one_of(NOISE, PIECES), max_size=15).map("".join)
 
 
 # Formats of which a translation that equals its source is written, too; those, and others of which some text is none.
-BILINGUAL = ("po", "tmx", "ts", "xliff")
-STRICT = (*BILINGUAL, "json", "strings", "yaml")
+BILINGUAL = ("po", "tmx", "ts", "xcstrings", "xliff")
+STRICT = (*BILINGUAL, "json", "strings", "stringsdict", "yaml")
 
 
 @given(SOUP, st.sampled_from(sorted(text_formats())))
@@ -218,8 +218,10 @@ def test_the_translator_is_called_with_all_texts_at_once(format_name: str) -> No
         "po": 'msgid "A cat."\nmsgstr ""\nmsgid "A dog."\nmsgstr ""\n',
         "json": '["A cat.", "A dog."]',
         "strings": '"a" = "A cat."; "b" = "A dog.";',
+        "stringsdict": "<plist><dict><key>a</key><string>A cat.</string></dict></plist>",
         "tmx": "<tmx><header srclang='en'/><tu><tuv xml:lang='en'><seg>A cat.</seg></tuv></tu></tmx>",
         "ts": "<TS><message><source>A cat.</source><translation type='unfinished'/></message></TS>",
+        "xcstrings": '{"sourceLanguage": "en", "strings": {"A cat.": {}, "A dog.": {}}}',
         "xliff": "<xliff><trans-unit><source>A cat.</source></trans-unit></xliff>",
         "yaml": "- A cat.\n- A dog.\n",
     }

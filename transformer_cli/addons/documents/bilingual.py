@@ -1,4 +1,4 @@
-"""XML formats that hold texts beside their translations: XLIFF, TMX, TS of Qt and others, as other formats refuse them.
+"""Formats that hold texts beside their translations: XLIFF, TMX, TS of Qt and others, as other formats refuse them.
 
 As any XML, their sources would be overwritten, and finished translations would be translated again.
 """
@@ -29,6 +29,7 @@ _FORMATS = (
     ),
     Bilingual("TMX, a translation memory", ("tmx",), (".tmx",), "Use --format tmx"),
     Bilingual("TS of Qt", ("TS",), (".ts",), "Use --format ts"),
+    Bilingual("a string catalogue of Xcode", (), (".xcstrings",), "Use --format xcstrings"),
     Bilingual("TBX, a terminology", ("tbx", "martif"), (".tbx",), _AS_TEXT),
     Bilingual("a bilingual document of Trados", ("TRADOStag",), (".ttx",), _AS_TEXT),
     Bilingual("a bilingual document of Wordfast", ("txml",), (".txml",), _AS_TEXT),

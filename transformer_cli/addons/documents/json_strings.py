@@ -1,18 +1,18 @@
 """JSON of texts by their keys: of i18next and the like, ARB of Flutter, and messages of Chrome's extensions."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from transformer_cli.addons.documents.json_tree import load_json
 from transformer_cli.addons.documents.key_values import utf_16, with_escapes
 from transformer_cli.addons.documents.messages import DocumentWriter, Value, parse_message
 from transformer_cli.addons.documents.units import Document, UnreadableError
 
 # Of JSON that is known to be right.
 _TOKEN = re.compile(r"\"(?P<string>(?:[^\"\\]++|\\.)*+)\"(?P<colon>\s*+:)?+|(?P<mark>[\[\]{}])")
-_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4})|(.))")
+JSON_ESCAPE = re.compile(r"\\(?:u([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[0-9a-fA-F]{4})|(.))")
 _MEANING = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "b": "\b"}
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _KINDS = frozenset({"java", "i18next", "quoted"})
@@ -21,29 +21,23 @@ _OF_CHROME = frozenset({"chrome"})
 
 def parse_json_texts(text: str) -> Document:
     """Raises UnreadableError for what is no JSON, or a string catalogue of Xcode."""
-    try:
-        content = json.loads(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as error:
-        raise UnreadableError(error.lineno, f"is no JSON: {error.msg} at column {error.colno}. Correct it") from error
-    except RecursionError as error:
-        raise UnreadableError(1, "has lists or objects too deep within each other. Is it the right file?") from error
-    except ValueError as error:  # a number with thousands of digits
-        raise UnreadableError(1, "has a number of too many digits. Is it the right file?") from error
+    content = load_json(text)
     if isinstance(content, dict) and {"sourceLanguage", "strings", "version"} <= content.keys():
         raise UnreadableError(
-            1, "is a string catalogue of Xcode. Export its localizations as XLIFF, and use --format xliff"
+            1,
+            "is a string catalogue of Xcode, which holds texts beside their translations. Use --format xcstrings",
         )
     is_chrome = _is_chrome(content)
     # What Angular has beside its texts.
     skipped = {"locale"} if isinstance(content, dict) and "translations" in content else set()
-    escape = partial(_escaped, is_ascii=text.isascii() and re.search(r"\\u(?!00[01])", text) is not None)
+    escape = json_escape(text)
     writer = DocumentWriter(text)
     for start, end, path in _values(text):
         if any(key.startswith(("@", "$schema")) for key in path) or (len(path) == 1 and path[0] in skipped):
             continue
         if is_chrome and path[1:] != ["message"]:
             continue
-        value = Value.of(text[start:end], _ESCAPE, _meaning)
+        value = Value.of(text[start:end], JSON_ESCAPE, json_meaning)
         if is_chrome:
             document = parse_message(value, _OF_CHROME, escape)
         else:
@@ -79,13 +73,18 @@ def _values(text: str) -> Iterator[tuple[int, int, list[str]]]:
             yield *match.span("string"), path
 
 
-def _meaning(match: re.Match[str]) -> str:
+def json_meaning(match: re.Match[str]) -> str:
     return _MEANING.get(match[2], match[2]) if match[1] is None else utf_16(match[1])
 
 
 def _unquoting(text: str, *, escape: Callable[[str], str]) -> str:
     """The text of an ICU message, in which an apostrophe before a brace would quote it: l'{item}."""
     return escape(re.sub(r"'(?=[{}]|\Z)", "’", text))
+
+
+def json_escape(text: str) -> Callable[[str], str]:
+    """How a text is written in this JSON: in ASCII, if it has no other characters, and some of them escaped."""
+    return partial(_escaped, is_ascii=text.isascii() and re.search(r"\\u(?!00[01])", text) is not None)
 
 
 def _escaped(text: str, *, is_ascii: bool) -> str:
