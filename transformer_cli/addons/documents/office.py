@@ -92,7 +92,7 @@ _WITH_TEXT = {
 def open_office(data: bytes, kind: str) -> OpenFile:
     """A file of the format `kind`: docx, pptx or xlsx. Raises UnreadableError."""
     package = Package(data)
-    types = dict(_content_types(package))
+    types = _content_types(package)
     found = next((one for one, pattern in _MAIN.items() if any(map(pattern.search, types.values()))), None)
     if found is None:
         refuse_package(f"is no file of the format {kind}. Open it in its program, and save it as .{kind}")
@@ -108,15 +108,22 @@ def open_office(data: bytes, kind: str) -> OpenFile:
     return package.opened(_parsed, names, finish)
 
 
-def _content_types(package: Package) -> Iterator[tuple[str, str]]:
-    """The members that the package names, and what they are."""
+def _content_types(package: Package) -> dict[str, str]:
+    """What the members are, by name, or by the ending of this."""
     if _CONTENT_TYPES not in package:
         refuse_package("is no file of Microsoft Office: it does not say what its members are. Check the format")
     text = package.xml(_CONTENT_TYPES)
+    named, by_ending = dict[str, str](), dict[str, str]()
     for element in read_elements(text, {}).descendants():
+        content_type = attribute(text, element, "ContentType") or ""
         if element.name == "Override":
-            name, content_type = (attribute(text, element, one) for one in ("PartName", "ContentType"))
-            yield (name or "").lstrip("/"), content_type or ""
+            named[(attribute(text, element, "PartName") or "").lstrip("/")] = content_type
+        elif element.name == "Default":
+            by_ending[(attribute(text, element, "Extension") or "").lower()] = content_type
+    for name in package.names():
+        if name not in named and name != _CONTENT_TYPES:
+            named[name] = by_ending.get(name.rpartition(".")[2].lower(), "")
+    return named
 
 
 def _has_text(package: Package, name: str, types: dict[str, str]) -> bool:
