@@ -8,8 +8,9 @@ from transformer_cli.addons.documents.formats import OpenFile
 from transformer_cli.addons.documents.package import Package, refuse_package
 from transformer_cli.addons.documents.run_atoms import Runs
 from transformer_cli.addons.documents.runs import Paragraph
+from transformer_cli.addons.documents.sheet_references import LIST, follow_cells
 from transformer_cli.addons.documents.sheet_tables import name_columns
-from transformer_cli.addons.documents.units import Builder, Document
+from transformer_cli.addons.documents.units import Builder, Document, MarkupChangedError
 from transformer_cli.addons.documents.xml import escape_in_quotes, escape_xml
 from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, attribute_span, read_elements
 
@@ -69,6 +70,11 @@ _SHEET = Runs(
 )
 _PARAGRAPHS = {"w:p": _WORD, "a:p": _DRAWING, "x:si": _SHEET, "x:is": _SHEET, "x:text": _SHEET}
 _WHOLE = ("p:text", "tc:text")  # elements whose content is a text
+_INLINE = "inlineStr"
+_CELLS = re.compile(r"<((?:\w+:)?)sheetData\b[^<>]*(?<!/)>.*</\1sheetData>", re.DOTALL)
+_IN_SHEET = re.compile(rb"inlineStr|<(?:\w+:)?dataValidation\b")
+# The messages of a cell in which not everything may be written, and how long Excel lets them be.
+_MESSAGES = {"promptTitle": 32, "prompt": 255, "errorTitle": 32, "error": 225}
 _DESCRIBED = ("wp:docPr", "p:cNvPr", "pic:cNvPr", "xdr:cNvPr", "a:cNvPr")  # pictures and the like
 _DESCRIPTIONS = ("descr", "title")
 
@@ -102,7 +108,7 @@ def open_office(data: bytes, kind: str) -> OpenFile:
     others = sorted((name for name, one in types.items() if _WITH_TEXT[kind].search(one)), key=_natural)
     others.sort(key=lambda name: "/charts/" in name or "/diagrams/" in name)
     names = [name for name in dict.fromkeys([*main, *others]) if name in package and _has_text(package, name, types)]
-    finish = partial(name_columns, package, _PREFIXES) if kind == "xlsx" else None
+    finish = partial(_finish_workbook, package, types) if kind == "xlsx" else None
     for name in names:
         package.xml(name)
     return package.opened(_parsed, names, finish)
@@ -126,9 +132,14 @@ def _content_types(package: Package) -> dict[str, str]:
     return named
 
 
+def _finish_workbook(package: Package, types: dict[str, str], changed: dict[str, str]) -> None:
+    name_columns(package, _PREFIXES, changed)
+    follow_cells(package, types, changed)
+
+
 def _has_text(package: Package, name: str, types: dict[str, str]) -> bool:
-    """Whether a member may have text: a worksheet only where its cells do not share their texts, as most do."""
-    return not types[name].endswith("worksheet+xml") or b"inlineStr" in package.read(name)
+    """Whether a member may have text: a worksheet only in messages, or cells that do not share theirs, as most do."""
+    return not types[name].endswith("worksheet+xml") or _IN_SHEET.search(package.read(name)) is not None
 
 
 def _natural(name: str) -> list[str | int]:
@@ -138,7 +149,8 @@ def _natural(name: str) -> list[str | int]:
 
 def _parsed(name: str, text: str) -> Document:
     builder = Builder(text)
-    add_paragraphs(builder, read_elements(text, _PREFIXES))
+    left_out = None if _INLINE in text else _CELLS.search(text)
+    add_paragraphs(builder, read_elements(text, _PREFIXES, None if left_out is None else left_out.span()))
     return builder.document()
 
 
@@ -167,6 +179,8 @@ def add_paragraphs(builder: Builder, root: XmlElement) -> None:
                 builder.add_text(element.inner_start, element.inner_end, escape_xml)
         elif element.name in _DESCRIBED:
             _add_descriptions(builder, element)
+        elif element.name == "x:dataValidation":
+            _add_validation(builder, element)
 
 
 def _is_text(stack: list[tuple[XmlElement, Iterator[XmlElement]]]) -> bool:
@@ -179,3 +193,29 @@ def _add_descriptions(builder: Builder, element: XmlElement) -> None:
         span = attribute_span(builder.source, element, name)
         if span is not None:
             builder.add_text(*span, escape_in_quotes)
+
+
+def _add_validation(builder: Builder, element: XmlElement) -> None:
+    """Add the messages of a cell with rules, and the items that it may have."""
+    source = builder.source
+    spans = [(span, limit) for name, limit in _MESSAGES.items() if (span := attribute_span(source, element, name))]
+    for span, limit in sorted(spans):
+        builder.add_text(*span, partial(_escaped_message, limit=limit))
+    formula = element.child("x:formula1")
+    if formula is None or attribute(source, element, "type") != "list":
+        return
+    items = LIST.fullmatch(source, formula.inner_start, formula.inner_end)
+    for item in re.compile(r"[^,]+").finditer(source, *items.span("items")) if items else ():
+        builder.add_text(*item.span(), _escaped_item)
+
+
+def _escaped_message(text: str, *, limit: int) -> str:
+    if len(text) > limit:
+        raise MarkupChangedError
+    return escape_in_quotes(text)
+
+
+def _escaped_item(text: str) -> str:
+    if "," in text or '"' in text:
+        raise MarkupChangedError
+    return escape_xml(text)

@@ -9,7 +9,7 @@ from html import unescape
 
 from transformer_cli.addons.documents.package import Package
 from transformer_cli.addons.documents.xml import escape_in_quotes, escape_xml
-from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, attribute_span, read_elements
+from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, attribute_span, decoded_xml, read_elements
 
 _SHARED = "xl/sharedStrings.xml"
 _CELL = re.compile(r"([A-Z]+)([0-9]+)")
@@ -138,8 +138,9 @@ def _number(letters: str) -> int:
 
 
 def _head(source: str, member: str, item: XmlElement) -> _Head:
-    parts = [one for one in item.descendants() if one.name == "x:t"]
-    text = unescape("".join(source[one.inner_start : one.inner_end] for one in parts))
+    found = (one.child("x:t") if one.name == "x:r" else one for one in item.children)  # and no readings (x:rPh)
+    parts = [one for one in found if one is not None and one.name == "x:t"]
+    text = decoded_xml("".join(source[one.inner_start : one.inner_end] for one in parts))
     return _Head(text, member, parts[-1].inner_end if parts else item.inner_end)
 
 

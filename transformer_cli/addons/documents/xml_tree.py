@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import unescape
+from itertools import chain
 
 _MARKUP = re.compile(
     r"<!--.*?-->|<!\[CDATA\[.*?\]\]>|<\?.*?\?>|<(?P<closes>/?)(?P<name>[^\s/>!?]+)"
@@ -40,11 +41,15 @@ class XmlElement:
                 stack.pop()
 
 
-def read_elements(text: str, prefixes: Mapping[str, str]) -> XmlElement:
-    """The root of a text that is well-formed XML. `prefixes` are those of namespaces by URI; others have none."""
+def read_elements(text: str, prefixes: Mapping[str, str], left_out: tuple[int, int] | None = None) -> XmlElement:
+    """The root of a text that is well-formed XML. `prefixes` are those of namespaces by URI; others have none.
+
+    `left_out` is the stretch of an element that is not read.
+    """
     root = XmlElement("", "", 0, 0, len(text), len(text))
     stack, scopes = [root], [dict[str, str]()]
-    for match in _MARKUP.finditer(text):
+    first, last = left_out or (len(text), len(text))
+    for match in chain(_MARKUP.finditer(text, 0, first), _MARKUP.finditer(text, last)):
         raw_name = match["name"]
         if raw_name is None:
             continue
@@ -67,6 +72,11 @@ def read_elements(text: str, prefixes: Mapping[str, str]) -> XmlElement:
             stack.append(element)
             scopes.append(scope)
     return root
+
+
+def decoded_xml(raw: str) -> str:
+    """The text that XML has as `raw`, in which each line end is one character."""
+    return unescape(raw.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def attribute_span(text: str, element: XmlElement, name: str) -> tuple[int, int] | None:
