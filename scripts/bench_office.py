@@ -2,6 +2,7 @@
 
 python scripts/bench_office.py PYTHON [--soffice soffice] [--keep FOLDER]   PYTHON: what `scripts/judges office` prints
 python scripts/bench_office.py time [PAGES …]   seconds and memory of documents of so many pages
+python scripts/bench_office.py cells [CELLS …]   those of spreadsheets of so many texts
 
 A stand-in for a model writes small letters as capitals and capitals as small ones, so that a text that was translated
 twice, or not at all, shows. Each file must be opened again by the library that made it and by LibreOffice, which must
@@ -148,29 +149,54 @@ def document(n_pages: int) -> bytes:
     return target.getvalue()
 
 
-def measure(n_pages: int) -> None:
-    data = document(n_pages)
+def spreadsheet(n_cells: int) -> bytes:
+    """A workbook of texts that all differ, as most programs write it: the sheet has their numbers."""
+    words, space = _SENTENCE.split(), 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    texts = (f"{' '.join(words[(n + k) % len(words)] for k in range(5))} {n}" for n in range(n_cells))
+    cells = "".join(f'<row r="{n + 1}"><c r="A{n + 1}" t="s"><v>{n}</v></c></row>' for n in range(n_cells))
+    kinds = {"workbook": "sheet.main", "worksheets/sheet1": "worksheet", "sharedStrings": "sharedStrings"}
+    overrides = "".join(
+        f'<Override PartName="/xl/{name}.xml"'
+        f' ContentType="application/vnd.openxmlformats-officedocument.spreadsheetml.{kind}+xml"/>'
+        for name, kind in kinds.items()
+    )
+    target = BytesIO()
+    with ZipFile(target, "w", 8) as archive:
+        types = "http://schemas.openxmlformats.org/package/2006/content-types"
+        archive.writestr("[Content_Types].xml", f'<Types xmlns="{types}">{overrides}</Types>')
+        archive.writestr("xl/workbook.xml", f"<workbook {space}><sheets/></workbook>")
+        archive.writestr("xl/worksheets/sheet1.xml", f"<worksheet {space}><sheetData>{cells}</sheetData></worksheet>")
+        items = "".join(f"<si><t>{text}</t></si>" for text in texts)
+        archive.writestr("xl/sharedStrings.xml", f"<sst {space}>{items}</sst>")
+    return target.getvalue()
+
+
+def measure(data: bytes, kind: str, what: str) -> None:
     base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
-    opened = read_file(formats()["docx"], data, "long.docx")
+    opened = read_file(formats()[kind], data, f"long.{kind}")
     documents = translate_parsed(opened.documents, swapped)
     opened.write([one.text for one in documents])
     seconds = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"{n_pages} pages: {seconds:.1f} s, {(peak - base) / 1024:.0f} MB more at the peak", flush=True)
+    print(f"{what}: {seconds:.1f} s, {(peak - base) / 1024:.0f} MB more at the peak", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("python", help="the Python of the environment, or `time`")
-    parser.add_argument("pages", nargs="*", type=int)
+    parser.add_argument("python", help="the Python of the environment, or `time`, or `cells`")
+    parser.add_argument("sizes", nargs="*", type=int)
     parser.add_argument("--soffice", default="", help="the program of LibreOffice; unset, it is left out")
     parser.add_argument("--keep", type=Path, help="a new folder in which the files stay")
     given = parser.parse_args()
     load_addons()
     if given.python == "time":
-        for n_pages in given.pages or [300]:
-            measure(n_pages)
+        for n_pages in given.sizes or [300]:
+            measure(document(n_pages), "docx", f"{n_pages} pages")
+        return
+    if given.python == "cells":
+        for n_cells in given.sizes or [100_000]:
+            measure(spreadsheet(n_cells), "xlsx", f"{n_cells} texts")
         return
     with TemporaryDirectory() as folder:
         sys.exit(min(check(given.python, given.soffice, (given.keep or Path(folder)).resolve()), 1))

@@ -12,9 +12,10 @@ from tests.support.judges import judge
 SCRIPT = ROOT / "scripts" / "bench_office.py"
 
 
-def test_the_time_of_one_page_is_printed() -> None:
-    done = subprocess.run([sys.executable, str(SCRIPT), "time", "1"], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout.startswith("1 pages: "), done.stderr
+@pytest.mark.parametrize(("what", "of"), [("time", "pages"), ("cells", "texts")])
+def test_the_time_of_a_small_file_is_printed(what: str, of: str) -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), what, "1"], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.startswith(f"1 {of}: "), done.stderr
 
 
 @pytest.mark.slow

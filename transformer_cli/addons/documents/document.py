@@ -50,7 +50,7 @@ _KEPT = "kept"  # is not translated: it has too many tags or placeholders, or it
 _FLAGS = (REPAIRED, INSERTED, NUMBERS, BY_POSITION, TAGS_EMPTY, _KEPT)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TranslatedUnit:
     """A unit of a document, in its order."""
 
@@ -146,7 +146,7 @@ def _parsed(
     return documents
 
 
-@dataclass
+@dataclass(slots=True)
 class _Work:
     """The translation of a unit, as far as it is done."""
 
@@ -178,6 +178,8 @@ class _Work:
             self.best = self.restored(result, self.masked)
 
     def restored(self, result: Translated, masked: Masked | None) -> Restored | None:
+        if not self.placeholders and _is_plain(self.unit):
+            return Restored(Aligned(self.unit.text, result.text, (), (), ()))  # nothing is placed by its words
         if masked is not None:
             return restore_masked(masked, self.placeholders, result.text, result.alignment)
         return restore(self.unit.text, self.placeholders, result.text, result.alignment)
@@ -268,11 +270,13 @@ _NOT_TRANSLATED = Translated([])
 
 def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
     """The translation with its tags, escaped, and how many pairs of tags are empty. Raises TooManyTagsError."""
-    placement = place(unit, aligned)
-    tokens, marks = placement.tokens, placement.marks
     target = _in_lines(aligned, unit.n_lines)
     if unit.text.endswith(" "):
         target += " "
+    if _is_plain(unit):
+        return _composed(unit, [Piece(target, is_text=True)]), 0
+    placement = place(unit, aligned)
+    tokens, marks = placement.tokens, placement.marks
     raw_at = _raw_copies(unit, aligned)
     within = _spaces_within(raw_at)
     found: list[Piece] = []
@@ -305,10 +309,19 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
             pending.append(target[start:end])
         position = end
     flush()
+    return _composed(unit, found), placement.n_empty
+
+
+def _is_plain(unit: Unit) -> bool:
+    """Whether a unit is text alone, as most are in spreadsheets and subtitles."""
+    return not (unit.tags or unit.joints or unit.protected)
+
+
+def _composed(unit: Unit, pieces: Sequence[Piece]) -> Parts:
     if unit.write is not None:
-        return unit.write(unit, found), placement.n_empty
-    parts = (unit.escape(str(one.content)) if one.is_text else one.content for one in found)
-    return tuple(part for part in parts if part != ""), placement.n_empty
+        return unit.write(unit, pieces)
+    parts = (unit.escape(str(one.content)) if one.is_text else one.content for one in pieces)
+    return tuple(part for part in parts if part != "")
 
 
 def _raw_copies(unit: Unit, aligned: Aligned) -> dict[Span, Protected]:

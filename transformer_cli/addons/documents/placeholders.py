@@ -39,7 +39,7 @@ def numbers_lost(source: str, target: str) -> list[str]:
 # ---- Checks and repairs
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Restored:
     """A translation with the placeholders of its source, each as often as there."""
 

@@ -32,7 +32,7 @@ _ELIDED = re.compile(r"[^\w\s]*[^\W\d_]{1,2}['’](?=[^\W\d_]{3})")  # as of l'e
 _WORD = re.compile(rf"{_NO_SPACES.pattern}|(?:(?!{_NO_SPACES.pattern})\S)+")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Aligned:
     """A source text, its translation, and which words correspond; words are spans of characters."""
 

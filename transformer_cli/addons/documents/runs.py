@@ -7,6 +7,7 @@ comments) is a tag of its own, and the results of fields, such as page numbers, 
 The translation is written as new runs with the formatting of the old ones, from the first letter of a unit to its last.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +44,9 @@ class Paragraph:
 
     def __init__(self, builder: Builder, element: XmlElement, runs: Runs) -> None:
         self.builder, self.source = builder, builder.source
+        if (text := _only_text(self.source, element, runs)) is not None:
+            builder.add_text(*text, escape_xml)
+            return
         self.markup = RunMarkup(self.source, element, runs)
         for segment in _segments(read_atoms(builder, element, self.markup)):
             self._add(segment)
@@ -288,6 +292,15 @@ class _Unit:
             open_run(self.ends)
             flush()
         return tuple(part for part in found if part != "")
+
+
+def _only_text(source: str, element: XmlElement, runs: Runs) -> tuple[int, int] | None:
+    """The place of a text that is all there is in a paragraph, as in most cells of a spreadsheet."""
+    if len(element.children) != 1 or element.children[0].name != runs.text:
+        return None
+    start, end = element.children[0].inner_start, element.children[0].inner_end
+    is_divided = "<" in source[start:end] or (runs.separators and re.search(runs.separators, source[start:end]))
+    return None if is_divided else (start, end)
 
 
 def _segments(atoms: list[Atom]) -> list[list[Atom]]:

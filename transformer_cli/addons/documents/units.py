@@ -26,7 +26,7 @@ _FIRST_LETTER = re.compile(r"[\W\d_]*[^\W\d_]")
 _SENTENCE_ENDS = tuple(".!?:…。！？：")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tag:
     """Mark-up at a place in a unit's text.
 
@@ -41,7 +41,7 @@ class Tag:
     needs_text: bool = False  # a pair that is no mark-up when it is empty, as ** of Markdown
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Protected:
     """Text of a unit that is not to be translated, as that of a code span."""
 
@@ -56,7 +56,7 @@ class MarkupChangedError(ValueError):
     """A translation that cannot be written without losing mark-up, or adding some."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a translated unit: text that is not escaped yet, or mark-up."""
 
@@ -65,7 +65,7 @@ class Piece:
     tag: int | None = None  # index of the tag that it belongs to
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """A text to translate: without mark-up, on one line, with single spaces, entities decoded."""
 
@@ -175,7 +175,7 @@ class Builder:
         return tuple(bisect_left(ends, start) + 1 for _, start in starts)
 
 
-@dataclass
+@dataclass(slots=True)
 class Item:
     """A piece of a run of text and inline mark-up: text, a tag, or something that is not to be translated."""
 
