@@ -7,7 +7,20 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.addons.documents.office_files import PICTURE, A, W, capitals, docx, members, pptx, texts, translate, xlsx
+from tests.addons.documents.office_files import (
+    PICTURE,
+    A,
+    P,
+    W,
+    archive,
+    capitals,
+    docx,
+    members,
+    pptx,
+    texts,
+    translate,
+    xlsx,
+)
 from tests.addons.documents.test_markup import reversed_words
 from tests.addons.documents.test_markup_properties import echo
 from tests.support.each import each
@@ -111,6 +124,40 @@ def test_a_link_keeps_its_target_and_formatting() -> None:
     assert "".join(ElementTree.fromstring(f'<a {W} xmlns:r="r">{inner}</w:hyperlink></a>').itertext()) == "page our"
     assert found.count('<w:hyperlink r:id="rId1">') == 1
     assert "".join(ElementTree.fromstring(f'<a {W} xmlns:r="r">{found}</a>').itertext()) == "now page our see"
+
+
+def test_words_with_a_reading_are_translated_and_the_reading_stays_with_them() -> None:
+    reading = "<w:rubyPr><w:hps/></w:rubyPr><w:rt><w:r><w:t>かん</w:t></w:r></w:rt>"
+    word = f"<w:r>{BOLD}<w:ruby>{reading}<w:rubyBase>{{}}</w:rubyBase></w:ruby></w:r>"
+    data = docx(paragraph(run("the "), word.format(run("old castle", ITALIC)), run(" of Tom")))
+    assert texts(data, "docx") == ["the old castle of Tom"]
+    found = body(translate(data, "docx", reversed_words)[0])
+    assert re.findall(r"<w:t(?: [^>]*)?>([^<]*)", found) == ["Tom of ", "かん", "castle old", " the"]
+    assert word.format(run("castle old", ITALIC)) in found
+    with_more = docx(paragraph("<w:r><w:t>a </w:t><w:ruby><w:rubyBase/></w:ruby><w:t>cat</w:t></w:r>"))
+    assert body(translate(with_more, "docx")[0]).count("<w:ruby>") == 1
+
+
+def test_texts_of_layouts_are_translated_unless_they_only_say_what_belongs_there() -> None:
+    shape = "<p:sp><p:nvSpPr><p:cNvPr id='1' name='x'/><p:nvPr>{}</p:nvPr></p:nvSpPr><p:txBody>{}</p:txBody></p:sp>"
+    picture = "<p:pic><p:nvPicPr><p:cNvPr descr='A prompt'/><p:nvPr><p:ph/></p:nvPr></p:nvPicPr></p:pic>"
+    fixed = shape.format("", "<a:p><a:r><a:t>For Tom only</a:t></a:r></a:p>")
+    prompt = shape.format("<p:ph type='title'/>", "<a:p><a:r><a:t>Click to edit</a:t></a:r></a:p>")
+    slide = f"<p:sld {P} {A}>{prompt}</p:sld>"
+    layouts = {
+        f"ppt/{kind}s/{kind}1.xml": (kind, f"<p:x {P} {A}>{fixed}<p:grpSp>{prompt}</p:grpSp>{picture}</p:x>")
+        for kind in ("slideLayout", "slideMaster", "notesMaster", "handoutMaster")
+    }
+    before = members(pptx(""))
+    types = before["[Content_Types].xml"].decode()
+    kind_of = "application/vnd.openxmlformats-officedocument.presentationml"
+    added = "".join(
+        f'<Override PartName="/{name}" ContentType="{kind_of}.{kind}+xml"/>' for name, (kind, _) in layouts.items()
+    )
+    before["[Content_Types].xml"] = types.replace("</Types>", f"{added}</Types>").encode()
+    before["ppt/slides/slide1.xml"] = slide.encode()
+    data = archive({**before, **{name: content for name, (_, content) in layouts.items()}})
+    assert sorted(texts(data, "pptx")) == ["Click to edit", *["For Tom only"] * 4]
 
 
 def test_marks_pictures_and_fields_are_written_once() -> None:

@@ -51,6 +51,8 @@ _WORD = Runs(
         f"w:{name}Start": f"w:{name}End"
         for name in ("bookmark", "commentRange", "perm", "moveFromRange", "moveToRange", "customXmlInsRange")
     },
+    with_reading="w:ruby",
+    read_words="w:rubyBase",
     own_field="w:fldSimple",
     field_part="w:fldChar",
     unimportant=re.compile(r"<[\w.-]+:(?:lang|noProof)\b[^<>]*/>"),
@@ -69,6 +71,7 @@ _SHEET = Runs(
     "x:r", "x:rPr", "x:t", separators=r"\r?\n|&#(?:10|13|[xX]0?[aAdD]);|_x000D_", keeps_space='xml:space="preserve"'
 )
 _PARAGRAPHS = {"w:p": _WORD, "a:p": _DRAWING, "x:si": _SHEET, "x:is": _SHEET, "x:text": _SHEET}
+_OF_LAYOUT = re.compile(r"\.(?:slideLayout|slideMaster|notesMaster|handoutMaster)\+xml")
 _WHOLE = ("p:text", "tc:text")  # elements whose content is a text
 _INLINE = "inlineStr"
 _CELLS = re.compile(r"<((?:\w+:)?)sheetData\b[^<>]*(?<!/)>.*</\1sheetData>", re.DOTALL)
@@ -87,7 +90,10 @@ _MAIN = {
 _CHARTS = r"|drawingml\.(?:chart|chartshapes|diagramData)\+xml|drawingml\.diagramDrawing\+xml"
 _WITH_TEXT = {
     "docx": re.compile(r"wordprocessingml\.(?:header|footer|footnotes|endnotes|comments)\+xml" + _CHARTS),
-    "pptx": re.compile(r"presentationml\.(?:slide|notesSlide|comments)\+xml|ms-powerpoint\.comments\+xml" + _CHARTS),
+    "pptx": re.compile(
+        r"presentationml\.(?:slide|notesSlide|comments|slideLayout|slideMaster|notesMaster|handoutMaster)\+xml"
+        r"|ms-powerpoint\.comments\+xml" + _CHARTS
+    ),
     "xlsx": re.compile(
         r"spreadsheetml\.(?:sharedStrings|worksheet|comments)\+xml|threadedcomments\+xml|officedocument\.drawing\+xml"
         + _CHARTS
@@ -111,7 +117,7 @@ def open_office(data: bytes, kind: str) -> OpenFile:
     finish = partial(_finish_workbook, package, types) if kind == "xlsx" else None
     for name in names:
         package.xml(name)
-    return package.opened(_parsed, names, finish)
+    return package.opened(partial(_parsed, types), names, finish)
 
 
 def _content_types(package: Package) -> dict[str, str]:
@@ -147,21 +153,27 @@ def _natural(name: str) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
-def _parsed(name: str, text: str) -> Document:
+def _parsed(types: dict[str, str], name: str, text: str) -> Document:
     builder = Builder(text)
     left_out = None if _INLINE in text else _CELLS.search(text)
-    add_paragraphs(builder, read_elements(text, _PREFIXES, None if left_out is None else left_out.span()))
+    root = read_elements(text, _PREFIXES, None if left_out is None else left_out.span())
+    add_paragraphs(builder, root, skips_placeholders=_OF_LAYOUT.search(types[name]) is not None)
     return builder.document()
 
 
-def add_paragraphs(builder: Builder, root: XmlElement) -> None:
-    """Add the units of all paragraphs, those within the text of others before these."""
+def add_paragraphs(builder: Builder, root: XmlElement, *, skips_placeholders: bool = False) -> None:
+    """Add the units of all paragraphs, those within the text of others before these.
+
+    `skips_placeholders` leaves out what only says on a layout what a slide has there.
+    """
     stack: list[tuple[XmlElement, Iterator[XmlElement]]] = [(root, iter(root.children))]
     n_open = 0  # paragraphs
     while True:
         builder.on_unit(len(builder.units))
         element, children = stack[-1]
         child = next(children, None)
+        if child is not None and skips_placeholders and _is_placeholder(child):
+            continue
         if child is not None:
             stack.append((child, iter(child.children)))
             n_open += child.name in _PARAGRAPHS
@@ -181,6 +193,11 @@ def add_paragraphs(builder: Builder, root: XmlElement) -> None:
             _add_descriptions(builder, element)
         elif element.name == "x:dataValidation":
             _add_validation(builder, element)
+
+
+def _is_placeholder(shape: XmlElement) -> bool:
+    properties = (one.child("p:nvPr") for one in shape.children if one.name.startswith("p:nv"))
+    return any(one is not None and one.child("p:ph") is not None for one in properties)
 
 
 def _is_text(stack: list[tuple[XmlElement, Iterator[XmlElement]]]) -> bool:

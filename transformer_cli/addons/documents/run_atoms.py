@@ -28,6 +28,8 @@ class Runs:
     marks: dict[str, str] = field(default_factory=dict)  # of places: the names of their ends
     fields: frozenset[str] = frozenset()  # elements whose text a program computes
     own_field: str = ""  # one that says in an attribute what it is
+    with_reading: str = ""  # words and how they are read, beside nothing else in a run
+    read_words: str = ""  # the words in that
     field_part: str = ""  # begins, divides or ends a field that is in runs
     separators: str = ""  # characters that end a text
     unimportant: re.Pattern[str] = re.compile("(?!)")  # in the properties of a run
@@ -166,6 +168,17 @@ class _Reader:
 
     def _container(self, element: XmlElement, path: tuple[int, ...]) -> Iterator[Atom]:
         content = next((one for one in element.children if one.name == f"{element.name}Content"), element)
+        yield from self._container_of(element, content, path)
+
+    def _read_words(self, run: XmlElement) -> XmlElement | None:
+        """The words of a run that has nothing but words with a reading."""
+        skipped = {self.runs.properties, *self.runs.left_out}
+        shown = [one for one in run.children if one.name not in skipped]
+        is_read = len(shown) == 1 and shown[0].name == self.runs.with_reading
+        return shown[0].child(self.runs.read_words) if is_read else None
+
+    def _container_of(self, element: XmlElement, content: XmlElement, path: tuple[int, ...]) -> Iterator[Atom]:
+        """An element as a pair of tags around what is in `content`, with all else that it has before and after."""
         self._n_containers += 1
         inner = (*path, self._n_containers)
         if content.inner_start == content.end:  # is empty
@@ -178,6 +191,9 @@ class _Reader:
 
     def _run(self, run: XmlElement, path: tuple[int, ...]) -> Iterator[Atom]:
         runs, form = self.runs, self.markup.form(run.child(self.runs.properties))
+        if (words := self._read_words(run)) is not None and len(path) < MAX_DEPTH:
+            yield from self._container_of(run, words, path)
+            return
         for child in run.children:
             if child.name == runs.properties or child.name in runs.left_out:
                 continue
