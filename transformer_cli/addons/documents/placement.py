@@ -276,11 +276,17 @@ class _Tokens:
                 if token.start < start:
                     found.append(_Token(token.start, min(token.end, start), token.element, token.source))
                 if token.end > end:
-                    tokens[position] = _Token(end, token.end, token.element, token.source)
+                    tokens[position] = _Token(end, token.end, token.element, self._source_after(token, last))
                     break
                 position += 1
             found.append(_Token(start, end, self.element_at(source), source, last))
         return [*found, *tokens[position:]]
+
+    def _source_after(self, token: _Token, last: int) -> int | None:
+        """The source of what follows a placeholder in a token: what follows it in the word there, too."""
+        if token.source is None or token.source > last:
+            return token.source
+        return last if self.aligned.source[last + 1 : last + 2].strip() == "" else last + 1
 
 
 def _innermost(elements: Sequence[_Element]) -> tuple[list[int], list[int]]:
