@@ -280,3 +280,21 @@ def test_a_tag_between_words_stays_beside_the_nearest_one_that_has_a_translation
     source: str, target: str, links: list[Span], expected: str
 ) -> None:
     assert marked(source, target, links) == expected
+
+
+@each(
+    "source, target, links, expected",
+    [
+        ("land <img> and", "das Land", [(0, 1)], "das Land <img>"),
+        ("land <img> and.", "das Land.", [(0, 1)], "das Land <img>."),
+        ("land <img> and", "das „Land“", [(0, 1)], "das „Land“ <img>"),
+        ("land <img><img> and", "das Land", [(0, 1)], "das Land <img><img>"),
+        ("a <b>x</b> <img> c", "x c", [(1, 1)], "x <b>c</b> <img>"),
+        ("land <img> and", "das Land", [(0, 0)], "das <img> Land"),
+        ("land<img> and", "das Land", [(0, 1)], "das Land<img>"),
+    ],
+)
+def test_a_tag_between_spaces_has_one_before_it_at_the_end_of_words(
+    source: str, target: str, links: list[Span], expected: str
+) -> None:
+    assert marked(source, target, links) == expected

@@ -293,14 +293,21 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
         space = target[position:start]
         if space == " " and (boundary in placement.joints or position in within):
             space = ""
+        first_mark = next_mark
         while next_mark < len(marks) and marks[next_mark][0] == boundary:
-            tag = marks[next_mark][1]
+            next_mark += 1
+        here = [tag for _, tag in marks[first_mark:next_mark]]
+        moved = _space_to_move(unit, here, target, position, start)
+        for n, tag in enumerate(here):
             if space and prefers_space_before(unit, tag):
                 pending.append(space)
                 space = ""
             flush()
+            if moved is not None and n == moved[0]:
+                found.append(Piece(unit.tags[here[moved[1]]].space, tag=tag))
             found += (Piece(part, tag=tag) for part in unit.tags[tag].parts)
-            next_mark += 1
+            if unit.tags[tag].space and (moved is None or n != moved[1]):
+                found.append(Piece(unit.tags[tag].space, tag=tag))
         pending.append(space)
         if (start, end) in raw_at:
             flush()
@@ -310,6 +317,23 @@ def _marked_up(unit: Unit, aligned: Aligned) -> tuple[Parts, int]:
         position = end
     flush()
     return _composed(unit, found), placement.n_empty
+
+
+def _space_to_move(unit: Unit, tags: Sequence[int], target: str, end: int, start: int) -> tuple[int, int] | None:
+    """The place among `tags` for the space behind one of them, and that one: it goes before the single tags beside it.
+
+    `tags` are between a word of the translation that ends at `end` and a mark behind it, or the end, at `start`.
+    """
+    if not 0 < end == start or target[end - 1].isspace() or target[start : start + 1].isalnum():
+        return None
+    single = [unit.tags[tag].partner is None for tag in tags]
+    last = next((n for n, tag in enumerate(tags) if unit.tags[tag].space and single[n]), None)
+    if last is None:
+        return None
+    first = last
+    while first and single[first - 1]:
+        first -= 1
+    return first, last
 
 
 def _is_plain(unit: Unit) -> bool:

@@ -181,7 +181,7 @@ class _Tokens:
         """Whether the nearest aligned word from the start of a word on is as few words away as the one before that."""
         at = bisect_left(self.sources, offset)
         if at in (0, len(self.sources)):
-            return True
+            return at == 0
         before, after = (bisect_right(self.word_starts, source) - 1 for source in self.sources[at - 1 : at + 1])
         own = bisect_left(self.word_starts, offset)
         return after - own <= own - 1 - before
@@ -651,7 +651,8 @@ def _place_atoms(
         else:
             joins_next = text[atom.offset - 1 : atom.offset] == " " and tokens.is_next_as_near(atom.offset)
             boundary = _boundary(parent, atom.offset, tokens, joins_next=joins_next)
-            if joins_next or text[atom.offset : atom.offset + 1] == " ":
+            is_apart = text[atom.offset : atom.offset + 1] == " " or any(unit.tags[tag].space for tag in atom.tags)
+            if joins_next or is_apart:
                 boundary = _beside_word(boundary, parent, tokens, before=joins_next)
             boundary = _snap(boundary, taken)
         if atom.spans:

@@ -206,7 +206,7 @@ class _Unit:
             if self.tags and self.tags[-1].offset == len(self.text) and self.marks[-1].kind == AtomKind.OBJECT:
                 # White space on both sides of an object is one space for the model; the other belongs to the object.
                 space = f"{self.markup.opened(atom.form)} {self.markup.closed()}"
-                self.tags[-1] = replace(self.tags[-1], parts=(*self.tags[-1].parts, space))
+                self.tags[-1] = replace(self.tags[-1], space=space)
         if atom.kind == AtomKind.PROTECTED:
             assert atom.raw is not None
             self.protected.append(Protected(len(self.text), len(self.text) + len(new), atom.raw))

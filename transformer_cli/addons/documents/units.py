@@ -37,6 +37,7 @@ class Tag:
     offset: int  # of the character of Unit.text before which it stands
     parts: Parts
     partner: int | None = None  # index of the other tag of the pair
+    space: str = ""  # white space behind it that the model is not shown, as there is some before it, too
     spans: bool = False  # continues into another unit: its order among others of its kind is kept
     needs_text: bool = False  # a pair that is no mark-up when it is empty, as ** of Markdown
 
@@ -365,7 +366,7 @@ def _add_text(
             parts = builder.parts(item.start, item.end) if item.markup is None else (item.markup,)
             partner = partners.get(i)
             spans = partner is None and (item.opens != item.closes)
-            tags.append((i, Tag(len(text), parts, partner, spans, item.needs_text)))
+            tags.append((i, Tag(len(text), parts, partner, spans=spans, needs_text=item.needs_text)))
         elif item.is_protected:
             new = " ".join(item.text.split())
             raw = builder.source[item.start : item.end]
@@ -382,7 +383,7 @@ def _add_text(
                 # White space on both sides of a tag is one space for the model, and the other one belongs to the tag.
                 if tags:
                     i_tag, tag = tags[-1]
-                    tags[-1] = (i_tag, replace(tag, parts=(*tag.parts, " ")))
+                    tags[-1] = (i_tag, replace(tag, space=" "))
                 new = new[1:]
             text += new
     places = {i: n for n, (i, _) in enumerate(tags)}
