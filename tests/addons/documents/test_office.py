@@ -138,6 +138,42 @@ def test_words_with_a_reading_are_translated_and_the_reading_stays_with_them() -
     assert body(translate(with_more, "docx")[0]).count("<w:ruby>") == 1
 
 
+@each(
+    "paragraph, found",
+    [
+        ("<a:r><a:t>One line</a:t></a:r><a:br/><a:r><a:t>Another</a:t></a:r>", ["One line", "Another"]),
+        ("<a:r><a:t>One</a:t></a:r><a:br><a:rPr/></a:br><a:r><a:t>line goes on</a:t></a:r>", ["One line goes on"]),
+        ("<a:r><a:t>One line_x000B_Another\tof</a:t></a:r>", ["One line", "Another", "of"]),
+        ("<a:br/><a:r><a:t>One line</a:t></a:r><a:br/>", ["One line"]),
+    ],
+)
+def test_a_line_break_of_powerpoint_is_beside_runs(paragraph: str, found: list[str]) -> None:
+    data = pptx(f"<a:p>{paragraph}</a:p>")
+    assert texts(data, "pptx") == found
+    assert members(translate(data, "pptx", echo)[0]) == members(data)
+    written = members(translate(data, "pptx")[0])["ppt/slides/slide1.xml"].decode()
+    assert written.count("<a:br") == paragraph.count("<a:br")
+    shown = " ".join(re.findall("<a:t>([^<]*)", written)).replace("_x000B_", " ")
+    assert shown.split() == " ".join(found).upper().split()
+
+
+def test_labels_of_charts_are_translated_and_numbers_stay() -> None:
+    space = 'xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart"'
+    point = "<c:pt idx='0'><c:v>{}</c:v></c:pt>"
+    chart = (
+        f"<c:x {space}><c:tx><c:v>Sales</c:v></c:tx><c:tx><c:strRef><c:strCache>{point.format('Costs')}</c:strCache>"
+        f"</c:strRef></c:tx><c:cat><c:multiLvlStrCache><c:lvl>{point.format('Spring')}</c:lvl></c:multiLvlStrCache>"
+        f"<c:strLit>{point.format('Autumn')}</c:strLit></c:cat><c:val><c:numCache>{point.format('1e5')}</c:numCache>"
+        "</c:val></c:x>"
+    )
+    before = members(pptx(""))
+    kind = "application/vnd.openxmlformats-officedocument.drawingml.chart+xml"
+    added = f'<Override PartName="/ppt/charts/chart1.xml" ContentType="{kind}"/></Types>'
+    types = before["[Content_Types].xml"].decode().replace("</Types>", added)
+    data = archive({**before, "[Content_Types].xml": types, "ppt/charts/chart1.xml": chart})
+    assert texts(data, "pptx") == ["Sales", "Costs", "Spring", "Autumn"]
+
+
 def test_texts_of_layouts_are_translated_unless_they_only_say_what_belongs_there() -> None:
     shape = "<p:sp><p:nvSpPr><p:cNvPr id='1' name='x'/><p:nvPr>{}</p:nvPr></p:nvSpPr><p:txBody>{}</p:txBody></p:sp>"
     picture = "<p:pic><p:nvPicPr><p:cNvPr descr='A prompt'/><p:nvPr><p:ph/></p:nvPr></p:nvPicPr></p:pic>"

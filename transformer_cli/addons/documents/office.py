@@ -64,7 +64,7 @@ _DRAWING = Runs(
     "a:t",
     breaks=_names("a", "br"),
     fields=_names("a", "fld"),
-    separators=r"[\t\v]",
+    separators=r"[\t\v]|_x000[9bB]_",
     unimportant=re.compile(r"\s(?:lang|altLang|dirty|err|noProof|smtClean|smtId|bmk)=\"[^\"]*\""),
 )
 _SHEET = Runs(
@@ -186,7 +186,7 @@ def add_paragraphs(builder: Builder, root: XmlElement, *, skips_placeholders: bo
         builder.is_inner = n_open > 0
         if runs is not None:
             Paragraph(builder, element, runs)
-        elif element.name in _WHOLE or (element.name == "c:v" and stack[-1][0].name == "c:pt" and _is_text(stack)):
+        elif element.name in _WHOLE or (element.name == "c:v" and _is_text(stack)):
             if "<" not in builder.source[element.inner_start : element.inner_end]:
                 builder.add_text(element.inner_start, element.inner_end, escape_xml)
         elif element.name in _DESCRIBED:
@@ -201,8 +201,9 @@ def _is_placeholder(shape: XmlElement) -> bool:
 
 
 def _is_text(stack: list[tuple[XmlElement, Iterator[XmlElement]]]) -> bool:
-    """Whether the point of a chart at the end of the stack is one of text, and not a number."""
-    return len(stack) > 1 and stack[-2][0].name == "c:strCache"
+    """Whether the value of a chart within the end of the stack is a text, and not a number: a label or a series."""
+    names = [element.name for element, _ in stack[-2:]]
+    return names[-1:] == ["c:tx"] or (names[-1:] == ["c:pt"] and names[0] in ("c:strCache", "c:strLit", "c:lvl"))
 
 
 def _add_descriptions(builder: Builder, element: XmlElement) -> None:

@@ -158,6 +158,9 @@ class _Reader:
                 shown = self._shown(child)
                 kind = AtomKind.PROTECTED if shown else AtomKind.LEVEL
                 yield Atom(kind, child.start, child.end, path, text=shown, raw=self.source[child.start : child.end])
+            elif name in runs.breaks:  # of PowerPoint, which has them beside runs
+                raw = self.source[child.start : child.end]
+                yield Atom(AtomKind.SEPARATOR, child.start, child.end, path, is_weak=True, raw=raw)
             elif name in runs.marks or name in self._mark_ends:
                 yield self._mark(child, path)
             else:
