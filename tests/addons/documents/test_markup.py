@@ -58,6 +58,7 @@ def upper(texts: Sequence[str]) -> list[Translated]:
         ("<p>A cat<p>A <b>dog</b>\n sat.", ["A cat", "A dog sat."]),
         ("<ul><li>one<li>two <ul><li>three</ul></ul>", ["one", "two", "three"]),
         ("<table><tr><td>a1 b</td><td>c</td></table>", ["a1 b", "c"]),
+        ("Share<template><p>Copy <b>it</b></p></template>", ["Share", "Copy it"]),  # which a script shows
         ("<title>A cat</title><script>var a = '<p>no</p>'</script><style>no</style><p>yes", ["A cat", "yes"]),
         ("<pre>no</pre><textarea>no</textarea><p translate='no'>no</p><p class='x notranslate'>no</p>", []),
         ("<!-- no <p>no</p> --><?php no ?><!DOCTYPE no>yes", ["yes"]),

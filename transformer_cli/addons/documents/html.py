@@ -22,11 +22,11 @@ def _names(text: str) -> frozenset[str]:
 _INLINE = _names(
     "a abbr acronym b bdi bdo big br button cite code data del dfn em font i img input ins kbd label mark math meter"
     " nobr noscript object output picture progress q rb rp rt rtc ruby s samp script small source span strike strong"
-    " style sub sup svg template time tt u var video audio canvas wbr"
+    " style sub sup svg time tt u var video audio canvas wbr"
 )
 _VOID = _names("area base br col embed frame hr img input link meta param source track wbr")
 CODE = _names("code kbd pre samp tt var")  # kept, and shown to the model where they are within text
-OPAQUE = _names("script style svg math textarea object iframe canvas video audio template xmp")  # kept
+OPAQUE = _names("script style svg math textarea object iframe canvas video audio xmp")  # kept
 RUBY = _names("rp rt rtc")  # how a word is read: kept beside it
 _ATTRIBUTES = ("alt", "title", "placeholder", "aria-label")
 _ATTRIBUTE = re.compile(rf"([^\s=/>\"']++)\s*+=\s*+({QUOTED}|[^\s>\"']++)")
