@@ -69,6 +69,7 @@ def test_texts_side_by_side_are_apart_for_the_model_and_stay_as_they_are_in_the_
         ("<a>dog</a>s", "dogs"),
         ("<b>it</b>'s", "it's"),
         ("<b>well</b>-known", "well-known"),
+        ("<b>the cats’</b><i>s</i>", "the cats’s"),
         ('(<b>dog</b>), "<i>cat</i>"!', '(dog), "cat"!'),
         ("<b>dog</b><i>.</i>", "dog."),
         ("3.<b>5</b> and <i>e.</i>g.", "3.5 and e.g."),
@@ -96,6 +97,7 @@ def test_letters_of_one_word_stay_together(html: str, text: str) -> None:
         ("<a>首页</a><a>关于</a>", ["首页", "关于"]),
         ("<a>#cats</a><a>#dogs</a><a>@ana</a>", ["#cats #dogs @ana"]),
         ("<a>soup</a><a>- cake</a>", ["soup - cake"]),
+        ("<a>See ‘the cats’</a><span>17</span>", ["See ‘the cats’ 17"]),  # a quotation, and no apostrophe
         ("Sum<button>save</button>it", ["Sum save it"]),
         ("<a>http://a.b/c</a><a>http://d.e/f</a>x", ["http://a.b/c http://d.e/f x"]),
         ("5 <code>cats</code><code>dogs</code> sat", ["5 catsdogs sat"]),  # both are kept, as one

@@ -106,8 +106,9 @@ def _is_end(before: str, after: str, *, is_apart: bool) -> bool:
         return not (first.isdigit() or last.isdigit() or (first in _SEPARATORS and last in _SEPARATORS))
     if first in _INNER or last in _INNER:
         is_dash = after[1:2].isspace() or before[-2:-1].isspace()
+        is_quoted = last == "’" and "‘" in before
         is_name = first in "#@" and _is_word(after[1:2] or " ")  # as #cats is
-        return is_apart and (is_dash or is_name or (first in _QUOTES and last in _CLOSING))
+        return is_apart and (is_dash or is_name or is_quoted or (first in _QUOTES and last in _CLOSING))
     if first in _QUOTES:
         return is_apart or last in _CLOSING
     if last in _QUOTES:
