@@ -40,6 +40,15 @@ TIME = "1\n00:00:01,000 --> 00:00:02,500\n"
         ("[SIGHS] Hot.\nSoup.", ["[SIGHS]", "Hot. Soup."]),
         ("Hot.\n[door opens] Cold.", ["Hot.", "[door opens]", "Cold."]),
         ("Time: 10:30\nPlace: Rome", ["Time: 10:30", "Place: Rome"]),
+        # What is sung is between notes, which are no words.
+        ("♪ We are here ♪", ["We are here"]),
+        ("♪ We are here,\nmy friend ♪\nHot!", ["We are here, my friend", "Hot!"]),
+        ("<i>♪ The soup</i>\n<i>♪ The cake ♪</i>", ["The soup", "The cake"]),
+        ("# The soup\n# The cake #", ["The soup", "The cake"]),
+        ("Hot.\n♪♪♪", ["Hot."]),
+        ("[♪ slow music ♪]", ["[slow music]"]),
+        ("♫ The soup ♫ is hot", ["The soup is hot"]),
+        ("Room #5 is hot", ["Room #5 is hot"]),
         # One speaker, or none that is named.
         ("I was going—\n—but he came.", ["I was going— —but he came."]),
         ("- Hot. - he said.", ["Hot. - he said."]),

@@ -7,6 +7,7 @@ from transformer_cli.addons.documents.units import Builder, Item, add_run
 
 INLINE_TAG = re.compile(
     r"<(?:\d{1,4}:)?\d\d:\d\d\.\d{3}>|</?[a-zA-Z][^<>\n]{0,200}>|\{\\[^{}\n]{0,200}\}|&(?:#?\w{1,32});"
+    r"|(?<=[\[(])[♪♫♩♬]+\s*|(?<!\s)\s*+[♪♫♩♬]+(?=[\])])|[♪♫♩♬]+"  # notes of music, which are no words
 )
 InlineItems = Callable[[str, int, int], list[Item]]  # of a stretch of a text
 _NAME = re.compile(r"</?([a-zA-Z][\w:.-]*)")

@@ -1,6 +1,7 @@
 """Subtitles of SubRip (.srt) and WebVTT (.vtt): what one speaker says in a cue is one text.
 
-Another speaker begins with a dash, `>>`, or a name before a colon or in brackets, which all stay as they are.
+Another speaker begins with a dash, `>>`, or a name before a colon or in brackets, and a song with a note or `#`, which
+all stay as they are.
 """
 
 import re
@@ -35,6 +36,9 @@ _NAME = re.compile(
 _BRACKET = re.compile(
     rf"\s*{_TAGS}\s*(?P<bracket>\[(?P<square>[^\[\]()\n]{{2,40}})\]|\((?P<round>[^\[\]()\n]{{2,40}})\)){_TAGS}\s+(?=\S)"
 )
+# What is sung is between notes, or between number signs, which stay.
+_SUNG = re.compile(rf"\s*{_TAGS}\s*(?:[♪♫♩♬]+|#(?=\s)){_TAGS}\s*")
+_SUNG_END = re.compile(rf"(?<!\s)\s*+(?:[♪♫♩♬]+|(?<=\s)#){_TAGS}\s*\Z")
 _MOST_NAMES = 3  # words of a name
 _ENDS = r"[.!?…。！？♪\])\"'”’»]"
 _SENTENCE_END = re.compile(rf"{_ENDS}{_TAGS}\s*\Z")
@@ -135,13 +139,18 @@ def _by_speaker(text: str, cue: Iterable[_Span]) -> list[list[_Span]]:
         is_dialogue = line.dash is not None and (has_dashes or is_new)
         is_other = i == 0 or is_dialogue or label is not None or (line.name is not None and has_names)
         start = line.start if not is_other else line.text_start if label is None else label.end()
+        sung, end = _SUNG.match(text, start, line.end), line.end
+        if sung is not None or _SUNG_END.search(before) is not None:
+            start, is_other = start if sung is None else sung.end(), True
+        if (sung_end := _SUNG_END.search(text[start:end])) is not None:
+            end = start + sung_end.start()
         if label is None and line.bracket is not None and is_new and _is_sound(text, line.bracket):
             found.append([line.bracket.span("bracket")])
             start, is_other = line.bracket.end(), True
         if is_other:
-            found.append([(start, line.end)])
+            found.append([(start, end)])
         else:
-            found[-1].append((start, line.end))
+            found[-1].append((start, end))
     return found
 
 
