@@ -279,6 +279,7 @@ _OTHERS = st.sampled_from(["", *_OBJECTS, *_MORE])
 
 @given(st.lists(st.tuples(_TEXT, _FORMATS, _OTHERS, st.booleans()), max_size=8))
 @example([("a", "", "", False), ("<", "", field("PAGE", "7"), False), ("a", "", BOX, False)])  # a7<a: one word
+@example([("<", "", "", True), (" ", "", "", False), ("", "", field("HYPERLINK x", "a b"), False)])  # a space alone
 def test_each_letter_keeps_its_formatting_where_a_translation_has_the_same_words(
     parts: list[tuple[str, str, str, bool]],
 ) -> None:

@@ -95,7 +95,8 @@ class _Unit:
         self.ends = atoms[-1].form if atoms[-1].kind == AtomKind.TEXT else None
         lengths = Counter[tuple[tuple[int, ...], int]]()
         for one in atoms:
-            lengths[one.path, one.form] += len(one.text.strip()) if one.kind == AtomKind.TEXT else 0
+            if one.kind == AtomKind.TEXT:
+                lengths[one.path, one.form] += len(one.text.strip())
         self.bases: dict[tuple[int, ...], int] = {}  # the formatting of most of the text that is right in a container
         for (path, form), _ in lengths.most_common():
             self.bases.setdefault(path, form)
