@@ -21,7 +21,7 @@ ODF = " ".join(
         *(("svg", "svg-compatible"), ("fo", "xsl-fo-compatible"), ("presentation", "presentation")),
     )
 )
-ODF += ' xmlns:officeooo="http://openoffice.org/2009/office"'
+ODF += ' xmlns:officeooo="http://openoffice.org/2009/office" xmlns:calcext="urn:calcext"'
 PICTURE = bytes(range(256)) * 8  # stands for a member that is no text
 _WORD, _SLIDES, _SHEETS = (
     f"application/vnd.openxmlformats-officedocument.{name}ml."

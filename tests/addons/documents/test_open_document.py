@@ -6,6 +6,7 @@ from tests.addons.documents.office_files import ODF, PICTURE, epub, members, odt
 from tests.addons.documents.test_markup import reversed_words
 from tests.addons.documents.test_markup_properties import echo
 from tests.support.each import each
+from tests.support.marked import in_order
 
 STYLES = (
     '<style:style style:name="T1" style:family="text"><style:text-properties fo:font-weight="bold"/></style:style>'
@@ -81,3 +82,48 @@ def test_the_texts_of_a_book_are_those_of_its_chapters_contents_and_title() -> N
     assert b"<p>A <b>BIG</b> CAT.<br/>IT SAT.</p>" in found["OPS/text/chapter 1.xhtml"]
     assert b"<text>THE FIRST</text>" in found["OPS/toc.ncx"]
     assert members(translate(data, "epub", echo)[0]) == members(data)
+
+
+CELL = '<table:table-cell {}office:value-type="string"{}><text:p>{}</text:p></table:table-cell>'
+
+
+@each(
+    "old, new",
+    [
+        ('<table:a table:formula="of:=IF([.A1]=&quot;pears&quot;;1;2)"/>', "pears"),
+        ('<table:a table:condition="of:cell-content-is-in-list(&quot;pears&quot;;&quot;no&quot;)"/>', "pears"),
+        ('<calcext:a calcext:value="contains-text(&quot;pears&quot;)"/>', "pears"),
+        ('<style:map style:condition="cell-content()=&quot;pears&quot;"/>', "pears"),
+        ('<table:named-expression table:expression="&quot;two cats&quot;"/>', "two cats"),
+        ('<table:filter-condition table:field-number="1" table:value="pears" table:operator="="/>', "pears"),
+        (
+            '<table:data-pilot-field table:source-field-name="pears"/><table:data-pilot-member table:name="pears"/>',
+            "pears",
+        ),
+        ('<table:a table:formula="of:=INDIRECT(&quot;pears&quot;)"/>', ""),
+        ('<table:filter-condition table:value="pea.*"/>', ""),
+    ],
+)
+def test_what_repeats_the_texts_of_cells_follows_them(old: str, new: str) -> None:
+    cells = CELL.format("", "", "pears") + CELL.format("", "", "two<text:s/>cats").replace("<text:s/>", " ")
+    data = odt(cells + old, kind="spreadsheet")
+    assert members(translate(data, "ods", echo)[0]) == members(data)
+    found = content(translate(data, "ods", in_order)[0])
+    expected = old.replace(new, " ".join(f"{word}ж" for word in new.split())) if new else old
+    assert found == cells.replace("pears", "pearsж").replace("two cats", "twoж catsж") + expected
+
+
+def test_results_that_are_texts_are_computed_again() -> None:
+    result = CELL.format('table:formula="of:=[.A1]" ', ' office:string-value="pears"', "pears")
+    number = '<table:table-cell table:formula="of:=1" office:value-type="float"><text:p>1</text:p></table:table-cell>'
+    data = odt(CELL.format("", "", "pears") + result + number, kind="spreadsheet")
+    empty = '<table:table-cell table:formula="of:=[.A1]"></table:table-cell>'
+    assert content(translate(data, "ods", in_order)[0]) == CELL.format("", "", "pearsж") + empty + number
+
+
+def test_titles_of_messages_are_translated_and_the_cells_of_a_chart_are_named_as_before() -> None:
+    message = '<table:help-message table:title="A title"><text:p>A message</text:p></table:help-message>'
+    assert texts(odt(message, kind="spreadsheet"), "ods") == ["A title", "A message"]
+    group = "<table:table-cell><text:p>Pears</text:p><draw:g><svg:desc>Sheet.A1</svg:desc></draw:g></table:table-cell>"
+    assert texts(odt(f"<office:chart>{group}</office:chart>", kind="spreadsheet"), "ods") == ["Pears"]
+    assert texts(odt(group), "odt") == ["Pears", "Sheet.A1"]

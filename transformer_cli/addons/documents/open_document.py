@@ -7,15 +7,16 @@ tags; formatting that cannot be seen is left out, such as that which LibreOffice
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import unescape
 
+from transformer_cli.addons.documents.calc_references import follow_calc_cells
 from transformer_cli.addons.documents.formats import OpenFile
 from transformer_cli.addons.documents.package import Package, refuse_package
 from transformer_cli.addons.documents.units import LINE_BREAK, Builder, Document, Item, add_run, sentence_goes_on
-from transformer_cli.addons.documents.xml import escape_xml
-from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, read_elements
+from transformer_cli.addons.documents.xml import escape_in_quotes, escape_xml
+from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, attribute_span, read_elements
 
 _NAMESPACE = "urn:oasis:names:tc:opendocument:xmlns:"
 _NAMES = {"odt": "text", "odp": "presentation", "ods": "spreadsheet"}
@@ -25,6 +26,7 @@ _PREFIXES = {
     f"{_NAMESPACE}svg-compatible:1.0": "svg",
 }
 _PARAGRAPHS = ("text:p", "text:h")
+_MESSAGES = ("table:help-message", "table:error-message")  # which have titles
 _WHOLE = ("svg:title", "svg:desc")  # of pictures
 _KEPT = ("text:tracked-changes", "office:scripts", "form:form", "text:sequence-decls", "text:user-field-decls")
 _PAIRS = ("text:span", "text:a", "text:meta", "text:ruby", "text:ruby-base")
@@ -55,7 +57,8 @@ def open_document(data: bytes, kind: str) -> OpenFile:
     names += embedded
     for name in names:
         package.xml(name)
-    return package.opened(partial(_parsed, visible), names)
+    finish = partial(follow_calc_cells, package) if kind == "ods" else None
+    return package.opened(partial(_parsed, visible), names, finish)
 
 
 def _visible_styles(package: Package, names: list[str]) -> dict[str, str]:
@@ -83,6 +86,10 @@ class _Reader:
     builder: Builder
     visible: dict[str, str]
     n_hidden: int = 0
+    is_chart: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_chart = "<office:chart" in self.builder.source
 
     def read(self, root: XmlElement) -> None:
         """Add the units of all paragraphs, those within the text of others before these."""
@@ -94,6 +101,8 @@ class _Reader:
             element, children = stack[-1]
             child = next((one for one in children if not self._is_kept(one)), None)
             if child is not None:
+                if child.name in _MESSAGES and (title := attribute_span(source, child, "title")) is not None:
+                    builder.add_text(*title, escape_in_quotes)
                 stack.append((child, iter(child.children)))
                 n_open += child.name in _PARAGRAPHS
                 continue
@@ -108,6 +117,8 @@ class _Reader:
     def _is_kept(self, element: XmlElement) -> bool:
         """Whether the texts within are not those of the document: deleted, computed, or those of an empty slide."""
         source = self.builder.source
+        if element.name == "draw:g" and self.is_chart:  # the cells that a label of a chart is of
+            return True
         if element.name in _KEPT or element.name.startswith("text:index-title-template"):
             return True
         if element.name == "table:table-cell":

@@ -28,7 +28,9 @@ _VALIDATION = re.compile(
     r"(?P<before><((?:\w+:)?)dataValidation\s[^<>]*\btype=\"list\"[^<>]*(?<!/)>\s*<\2formula1>)(?P<formula>[^<>]*)(?=<)"
 )
 _LONGEST_LIST = 255  # characters that Excel reads of it, and of an item of a pivot table
-_PART = re.compile(r"(?P<function>[A-Za-z_][\w.]*)?\(|(?P<closes>\))|\"(?P<text>(?:[^\"]|\"\")*)\"|'(?:[^']|'')*'")
+_PART = re.compile(
+    r"(?P<function>contains-text|[A-Za-z_][\w.]*)?\(|(?P<closes>\))|\"(?P<text>(?:[^\"]|\"\")*)\"|'(?:[^']|'')*'"
+)
 # Functions whose texts are formats, addresses and the like.
 _OF_CODES = (
     "TEXT CELL INFO DATEDIF CONVERT INDIRECT ADDRESS HYPERLINK NUMBERVALUE DATEVALUE TIMEVALUE WEBSERVICE FILTERXML"
@@ -209,22 +211,7 @@ class _Cells:
 
     def _formula(self, match: re.Match[str]) -> str:
         old = unescape(match["formula"])
-        functions: list[str] = []
-
-        def part(found: re.Match[str]) -> str:
-            if found["text"] is None:
-                if found[0].endswith("("):
-                    functions.append((found["function"] or "").upper().rpartition(".")[2])
-                elif found["closes"] is not None and functions:
-                    functions.pop()
-                return found[0]
-            new = self.texts.get(found["text"].replace('""', '"'))
-            if new is None or any(one in _OF_CODES.split() for one in functions[-1:]):
-                return found[0]
-            doubled = new.replace('"', '""')
-            return f'"{doubled}"'
-
-        new = _PART.sub(part, old)
+        new = follow_in_formula(old, self.texts)
         return match[0] if new == old else match["tag"] + escape_xml(new)
 
     def _result(self, match: re.Match[str]) -> str:
@@ -237,6 +224,26 @@ class _Cells:
         if formula is None or any(one in formula for one in _COMPUTED_ELSEWHERE):
             return match[0]
         return match["cell"] + formula
+
+
+def follow_in_formula(formula: str, texts: Mapping[str, str]) -> str:
+    """A formula whose texts in quotes are those that cells have now, but for what functions read as a code."""
+    functions: list[str] = []
+
+    def part(found: re.Match[str]) -> str:
+        if found["text"] is None:
+            if found[0].endswith("("):
+                functions.append((found["function"] or "").upper().rpartition(".")[2])
+            elif found["closes"] is not None and functions:
+                functions.pop()
+            return found[0]
+        new = texts.get(found["text"].replace('""', '"'))
+        if new is None or any(one in _OF_CODES.split() for one in functions[-1:]):
+            return found[0]
+        doubled = new.replace('"', '""')
+        return f'"{doubled}"'
+
+    return _PART.sub(part, formula)
 
 
 def _shown(item: str) -> str:
