@@ -149,11 +149,11 @@ def document(n_pages: int) -> bytes:
     return target.getvalue()
 
 
-def spreadsheet(n_cells: int) -> bytes:
+def spreadsheet(n_texts: int) -> bytes:
     """A workbook of texts that all differ, as most programs write it: the sheet has their numbers."""
     words, space = _SENTENCE.split(), 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
-    texts = (f"{' '.join(words[(n + k) % len(words)] for k in range(5))} {n}" for n in range(n_cells))
-    cells = "".join(f'<row r="{n + 1}"><c r="A{n + 1}" t="s"><v>{n}</v></c></row>' for n in range(n_cells))
+    texts = (f"{' '.join(words[(n + k) % len(words)] for k in range(5))} {n}" for n in range(n_texts))
+    cells = "".join(f'<row r="{n + 1}"><c r="A{n + 1}" t="s"><v>{n}</v></c></row>' for n in range(n_texts))
     kinds = {"workbook": "sheet.main", "worksheets/sheet1": "worksheet", "sharedStrings": "sharedStrings"}
     overrides = "".join(
         f'<Override PartName="/xl/{name}.xml"'
@@ -195,8 +195,8 @@ def main() -> None:
             measure(document(n_pages), "docx", f"{n_pages} pages")
         return
     if given.python == "cells":
-        for n_cells in given.sizes or [100_000]:
-            measure(spreadsheet(n_cells), "xlsx", f"{n_cells} texts")
+        for n_texts in given.sizes or [100_000]:
+            measure(spreadsheet(n_texts), "xlsx", f"{n_texts} texts")
         return
     with TemporaryDirectory() as folder:
         sys.exit(min(check(given.python, given.soffice, (given.keep or Path(folder)).resolve()), 1))

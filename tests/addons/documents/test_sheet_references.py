@@ -162,8 +162,7 @@ def test_readings_of_a_text_that_is_translated_are_left_out() -> None:
     assert f'<si><t>catж</t><phoneticPr fontId="1"/></si><si><t>12</t>{reading}</si>' in found
 
 
-def test_a_part_is_known_by_the_ending_of_its_name() -> None:
-    """As System.IO.Packaging of .NET writes it for the workbook."""
+def test_a_part_is_known_by_the_ending_of_its_name() -> None:  # as System.IO.Packaging of .NET writes the workbook
     before = members(workbook({}))
     types = before["[Content_Types].xml"].decode()
     override = re.search(rf'<Override PartName="/{BOOK}" ContentType="([^"]*)"/>', types)
