@@ -333,7 +333,8 @@ def cells(*shared: int) -> str:
 
 def test_columns_of_tables_are_named_after_their_translated_heads_also_in_formulas() -> None:
     formula = "<row r='3'><c r='B3'><f>SUM(T[a b])+T[[#This Row],[c]]+T[@[a b]]</f><v>5</v></c></row>"
-    data = xlsx("<si><t>a b</t></si><si><r><t>c</t></r></si>", cells(0, 1) + formula, table1=table("a b", "c"))
+    strings = "<si/><si a='b'/><si><t>a b</t></si><si><r><t>c</t></r></si>"
+    data = xlsx(strings, cells(2, 3) + formula, table1=table("a b", "c"))
     found = members(translate(data, "xlsx", reversed_words)[0])
     assert b'name="b a"' in found["xl/tables/table1.xml"]
     assert b"<f>SUM(T[b a])+T[[#This Row],[c]]+T[@[b a]]</f><v>5</v>" in found["xl/worksheets/sheet1.xml"]

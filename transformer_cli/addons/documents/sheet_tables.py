@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
@@ -12,6 +12,8 @@ from transformer_cli.addons.documents.xml import escape_in_quotes, escape_xml
 from transformer_cli.addons.documents.xml_tree import XmlElement, attribute, attribute_span, decoded_xml, read_elements
 
 _SHARED = "xl/sharedStrings.xml"
+_ITEM = re.compile(r"<((?:\w+:)?)si(?:\s[^<>]*?)?(?:/>|>.*?</\1si>)", re.DOTALL)
+_ROOT = re.compile(r"<(?:\w+:)?sst\b[^<>]*>")
 _CELL = re.compile(r"([A-Z]+)([0-9]+)")
 _COLUMN = re.compile(r"\[(@?)((?:[^\[\]#@']|'.)(?:[^\[\]']|'.)*)\]")  # in a formula
 _SPECIAL = re.compile(r"[\[\]#'@]")
@@ -60,7 +62,7 @@ def name_columns(package: Package, prefixes: dict[str, str], changed: dict[str, 
 
 
 def _columns(package: Package, prefixes: dict[str, str], changed: dict[str, str]) -> Iterator[_Column]:
-    shared: list[_Head] | None = None
+    shared: _Shared | None = None
     for sheet in package.names():
         folder, name = posixpath.split(sheet)
         relations = f"{folder}/_rels/{name}.rels"
@@ -72,16 +74,30 @@ def _columns(package: Package, prefixes: dict[str, str], changed: dict[str, str]
                 continue
             table = posixpath.normpath(posixpath.join(folder, attribute(text, relation, "Target") or "")).lstrip("/")
             if table in package:
-                shared = _shared(package, prefixes, changed) if shared is None else shared
+                shared = shared or _Shared(package, prefixes, changed)
                 yield from _of_table(package, sheet, table, prefixes, changed, shared)
 
 
-def _shared(package: Package, prefixes: dict[str, str], changed: dict[str, str]) -> list[_Head]:
-    """The texts that cells share."""
-    if _SHARED not in package:
-        return []
-    text = changed.get(_SHARED) or package.xml(_SHARED)
-    return [_head(text, _SHARED, one) for one in read_elements(text, prefixes).descendants() if one.name == "x:si"]
+class _Shared:
+    """The texts that cells share, of which heads are few: each is read when it is asked for."""
+
+    def __init__(self, package: Package, prefixes: dict[str, str], changed: dict[str, str]) -> None:
+        self.prefixes = prefixes
+        self.text = (changed.get(_SHARED) or package.xml(_SHARED)) if _SHARED in package else ""
+        self.spans = [match.span() for match in _ITEM.finditer(self.text)]
+        root = _ROOT.search(self.text)
+        self.root = "" if root is None else root[0]  # which has the namespaces
+        self.heads: dict[int, _Head] = {}
+
+    def head(self, number: int) -> _Head | None:
+        if number not in self.heads and number < len(self.spans):
+            start, end = self.spans[number]
+            shown = self.root + self.text[start:end]
+            item = next(one for one in read_elements(shown, self.prefixes).descendants() if one.name == "x:si")
+            head = _head(shown, _SHARED, item)
+            head.end += start - len(self.root)
+            self.heads[number] = head
+        return self.heads.get(number)
 
 
 def _of_table(
@@ -90,7 +106,7 @@ def _of_table(
     table: str,
     prefixes: dict[str, str],
     changed: dict[str, str],
-    shared: Sequence[_Head],
+    shared: _Shared,
 ) -> Iterator[_Column]:
     text = package.xml(table)
     (root,) = read_elements(text, prefixes).children
@@ -105,7 +121,7 @@ def _of_table(
             yield _Column(table, span, unescape(text[slice(*span)]).replace("_x000a_", "\n"), heads[n])
 
 
-def _heads(text: str, sheet: str, row: str, prefixes: dict[str, str], shared: Sequence[_Head]) -> dict[int, _Head]:
+def _heads(text: str, sheet: str, row: str, prefixes: dict[str, str], shared: _Shared) -> dict[int, _Head]:
     """The texts in the cells of a row, by the numbers of their columns."""
     found = re.search(rf"<((?:\w+:)?)row\b[^<>]*\sr=[\"']{row}[\"'][^<>]*(?<!/)>.*?</\1row>", text, re.DOTALL)
     begin = re.search(r"<(?:\w+:)?worksheet\b[^<>]*>", text)
@@ -124,8 +140,9 @@ def _heads(text: str, sheet: str, row: str, prefixes: dict[str, str], shared: Se
             heads[_number(place[1])] = head
         elif value is not None and attribute(shown, cell, "t") == "s":
             number = shown[value.inner_start : value.inner_end].strip()
-            if number.isascii() and number.isdigit() and int(number) < len(shared):
-                heads[_number(place[1])] = shared[int(number)]
+            found_head = shared.head(int(number)) if number.isascii() and number.isdigit() else None
+            if found_head is not None:
+                heads[_number(place[1])] = found_head
     return heads
 
 
