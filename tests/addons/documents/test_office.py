@@ -85,6 +85,14 @@ BOX = (
         (paragraph(run("A cat."), BOX), ["A cat.", "In a box"]),
         ("<w:tbl><w:tr><w:tc>" + paragraph(run("A cell")) + "</w:tc></w:tr></w:tbl>", ["A cell"]),
         (paragraph("<w:sdt><w:sdtPr/><w:sdtContent>" + run("A field") + "</w:sdtContent></w:sdt>"), ["A field"]),
+        (
+            paragraph(
+                run("Choose "),
+                '<w:sdt><w:sdtPr><w:dropDownList><w:listItem w:displayText="A cat" w:value="cat"/></w:dropDownList>'
+                "</w:sdtPr><w:sdtContent>" + run("A cat") + "</w:sdtContent></w:sdt>",
+            ),
+            ["A cat", "Choose A cat"],
+        ),
         (paragraph(run("a"), "<w:r><w:noBreakHyphen/></w:r>", run("b c")), ["a\u2011b c"]),
         (paragraph(run("A &amp; B &lt;c&gt;")), ["A & B <c>"]),
         (paragraph(run("A"), '<w:r><w:drawing><x descr="no"/></w:drawing></w:r>', run("cat")), ["Acat"]),

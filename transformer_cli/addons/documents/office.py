@@ -78,8 +78,10 @@ _CELLS = re.compile(r"<((?:\w+:)?)sheetData\b[^<>]*(?<!/)>.*</\1sheetData>", re.
 _IN_SHEET = re.compile(rb"inlineStr|<(?:\w+:)?dataValidation\b")
 # The messages of a cell in which not everything may be written, and how long Excel lets them be.
 _MESSAGES = {"promptTitle": 32, "prompt": 255, "errorTitle": 32, "error": 225}
-_DESCRIBED = ("wp:docPr", "p:cNvPr", "pic:cNvPr", "xdr:cNvPr", "a:cNvPr")  # pictures and the like
-_DESCRIPTIONS = ("descr", "title")
+_ATTRIBUTES = {
+    **dict.fromkeys(("wp:docPr", "p:cNvPr", "pic:cNvPr", "xdr:cNvPr", "a:cNvPr"), ("descr", "title")),  # of pictures
+    "w:listItem": ("displayText",),  # of a list to choose from
+}
 
 # The main part of each format, and the parts beside it that hold text, by their content types.
 _MAIN = {
@@ -189,8 +191,8 @@ def add_paragraphs(builder: Builder, root: XmlElement, *, skips_placeholders: bo
         elif element.name in _WHOLE or (element.name == "c:v" and _is_text(stack)):
             if "<" not in builder.source[element.inner_start : element.inner_end]:
                 builder.add_text(element.inner_start, element.inner_end, escape_xml)
-        elif element.name in _DESCRIBED:
-            _add_descriptions(builder, element)
+        elif element.name in _ATTRIBUTES:
+            _add_attributes(builder, element)
         elif element.name == "x:dataValidation":
             _add_validation(builder, element)
 
@@ -206,8 +208,8 @@ def _is_text(stack: list[tuple[XmlElement, Iterator[XmlElement]]]) -> bool:
     return names[-1:] == ["c:tx"] or (names[-1:] == ["c:pt"] and names[0] in ("c:strCache", "c:strLit", "c:lvl"))
 
 
-def _add_descriptions(builder: Builder, element: XmlElement) -> None:
-    for name in _DESCRIPTIONS:
+def _add_attributes(builder: Builder, element: XmlElement) -> None:
+    for name in _ATTRIBUTES[element.name]:
         span = attribute_span(builder.source, element, name)
         if span is not None:
             builder.add_text(*span, escape_in_quotes)
