@@ -56,6 +56,16 @@ def test_a_document_without_text_is_copied_with_a_warning(folder: Path, format_n
     assert f"standard input: has no text to translate as format={format_name}" in ran.err.decode()
 
 
+@pytest.mark.parametrize(("mark", "encoding"), [(b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")])
+def test_a_document_in_utf_16_stays_so(folder: Path, mark: bytes, encoding: str) -> None:
+    text = '<meta charset="UTF-16"><p>the cat</p>\r\n'
+    (folder / "page.html").write_bytes(mark + text.encode(encoding))
+    found = run([*OPTIONS, "--format", "html", "--input", "page.html"], folder).out
+    plain = run([*OPTIONS, "--format", "html"], folder, stdin=text.replace("16", "8").encode()).out
+    assert found.startswith(mark)
+    assert found.removeprefix(mark).decode(encoding) == plain.decode().replace("8", "16")
+
+
 def test_what_was_repaired_is_counted_and_what_is_to_be_checked_is_shown(folder: Path) -> None:
     ran = run([*OPTIONS, "--format", "markdown", "the cat {name} drank 17 milk"], folder)
     assert ran.out.count(b"{name}") == 1
@@ -96,7 +106,9 @@ def test_what_makes_no_sense_for_a_document_is_refused(folder: Path, given: list
     [
         (b"<p>a\n\n<p>b \xe9", "page.html:3: byte 0xe9 at column 6 is not UTF-8. Convert the document to UTF-8 first"),
         (b"<meta charset=latin1><p>a", "page.html: says that its encoding is latin1. Convert it to UTF-8, and change"),
-        ("<p>a".encode("utf-16"), "page.html: "),
+        ("<p>a".encode("utf-16")[:-1], "page.html: has the byte order mark of UTF-16, and is none at byte 9. Save it"),
+        ("<p>a".encode("utf-32"), "page.html"),
+        (b"<meta charset=utf-16><p>a", "page.html: says that its encoding is utf-16. Convert it to UTF-8, and"),
     ],
 )
 def test_a_document_that_is_not_utf_8_is_refused(folder: Path, data: bytes, says: str) -> None:

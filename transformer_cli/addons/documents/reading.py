@@ -1,5 +1,6 @@
 """Files to documents and back, whatever their format is: bytes in, bytes out."""
 
+import codecs
 from collections.abc import Sequence
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_text, refuse_bilingual
@@ -7,6 +8,8 @@ from transformer_cli.addons.documents.formats import Format, OpenFile, PackageFo
 from transformer_cli.addons.documents.units import LANGUAGES, Document, UnreadableError
 from transformer_cli.errors import DataError
 from transformer_cli.text_io import BOM
+
+_MARKS = ((BOM, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
 def read_file(form: Format, data: bytes, name: str, languages: tuple[str, str] = ("", "")) -> OpenFile:
@@ -20,13 +23,26 @@ def read_file(form: Format, data: bytes, name: str, languages: tuple[str, str] =
         except UnreadableError as error:
             raise DataError(f"{name}: {error}") from error
     assert isinstance(form, TextFormat)
-    bom = BOM if data.startswith(BOM) else b""
+    mark, encoding = _encoding(data)
 
     def write(texts: Sequence[str]) -> bytes:
         (text,) = texts
-        return bom + text.encode()
+        return mark + text.encode(encoding)
 
-    return OpenFile((parse(decoded_text(form, data.removeprefix(bom), name), form.name, name, languages),), write)
+    text = _decoded(form, data.removeprefix(mark), name, encoding)
+    return OpenFile((parse(text, form.name, name, languages),), write)
+
+
+def is_utf_16(data: bytes) -> bool:
+    """Whether the byte order mark says so, as that of subtitles and of Apple's strings may."""
+    return _encoding(data)[1] != "utf-8"
+
+
+def _encoding(data: bytes) -> tuple[bytes, str]:
+    """The byte order mark, empty if there is none, and the encoding."""
+    if data.startswith(codecs.BOM_UTF32_LE):
+        return b"", "utf-8"
+    return next(((mark, encoding) for mark, encoding in _MARKS if data.startswith(mark)), (b"", "utf-8"))
 
 
 def parse(text: str, format_name: str, name: str = "the document", languages: tuple[str, str] = ("", "")) -> Document:
@@ -43,19 +59,25 @@ def parse(text: str, format_name: str, name: str = "the document", languages: tu
         LANGUAGES.reset(was)
 
 
-def decoded_text(form: TextFormat, data: bytes, name: str) -> str:
-    """Raises DataError for what is not UTF-8, or says that it is not."""
+def _decoded(form: TextFormat, data: bytes, name: str, encoding: str) -> str:
+    """The text of a document. Raises DataError for what is not of the encoding, or says that it is not."""
     try:
-        text = data.decode("utf-8")
+        text = data.decode(encoding)
     except UnicodeDecodeError as error:
+        if encoding != "utf-8":
+            place = error.start + len(codecs.BOM_UTF16) + 1
+            raise DataError(
+                f"{name}: has the byte order mark of UTF-16, and is none at byte {place}. Save it again, as UTF-8"
+            ) from error
         before = data[: error.start]
         line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
         raise DataError(
             f"{name}:{line}: byte 0x{data[error.start]:02x} at column {column} is not UTF-8."
             " Convert the document to UTF-8 first"
         ) from error
-    if encoding := form.other_encoding(text):
+    said = form.other_encoding(text)
+    if said and not (encoding != "utf-8" and said.lower().startswith(("utf-16", "utf16"))):
         raise DataError(
-            f"{name}: says that its encoding is {encoding}. Convert it to UTF-8, and change what it says of itself"
+            f"{name}: says that its encoding is {said}. Convert it to UTF-8, and change what it says of itself"
         )
     return text

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from io import BytesIO
 from itertools import count
 
 from transformer_cli.addons.documents.bilingual import bilingual_of_name, refuse_bilingual
@@ -16,7 +17,7 @@ from transformer_cli.addons.documents.document import (
     translate_parsed,
 )
 from transformer_cli.addons.documents.formats import Format, OpenFile, PackageFormat, TextFormat
-from transformer_cli.addons.documents.reading import read_file
+from transformer_cli.addons.documents.reading import is_utf_16, read_file
 from transformer_cli.addons.documents.symbols import placeholder_symbols
 from transformer_cli.commands.translate.keys import TranslateConfig
 from transformer_cli.commands.translate.open_translator import flags_set, open_translator
@@ -46,10 +47,10 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
             raise ConfigError(
                 f"format={form.name}: a file that is no text. Name it with --output, or redirect the output"
             )
-        if isinstance(form, TextFormat):
-            data = b"".join(read_chunks(source, config.input or STDIN))
-        else:
-            data = b"".join(iter(partial(source.read1, READ_BYTES), b""))
+        data = b"".join(iter(partial(source.read1, READ_BYTES), b""))
+        if isinstance(form, TextFormat) and not is_utf_16(data):
+            for _ in read_chunks(BytesIO(data), config.input or STDIN):  # which refuses what is no text
+                pass
         if isinstance(form, TextFormat) and not form.is_bilingual:
             refuse_bilingual(bilingual_of_name(config.input or ""), config.input or STDIN)
         # Texts beside their translations are found by their languages, which are those of the model.
