@@ -292,6 +292,39 @@ def test_what_cannot_be_read_is_refused(text: str, languages: tuple[str, str], s
     assert str(caught.value).startswith(f"the document:{says}")
 
 
+@each(
+    "code, written",
+    [
+        *(("deu_Latn", "de"), ("pt_br", "pt-BR"), ("zho_Hans", "zh-Hans"), ("zh-hant", "zh-Hant")),
+        *(("srp_Cyrl", "sr"), ("sr@latin", "sr-Latn"), ("x-klingon", "x-klingon"), ("iw", "he")),
+    ],
+)
+def test_a_language_that_the_file_lacks_is_written_as_bcp_47_has_it(code: str, written: str) -> None:
+    (entry,) = json.loads(translated(catalogue(json.dumps({"localizations": {"en": unit("A")}})), code))[
+        "strings"
+    ].values()
+    assert list(entry["localizations"]) == sorted(["en", written])
+
+
+def test_a_source_without_the_form_for_other_numbers_has_the_last_that_it_has() -> None:
+    assert values(localized(plural(one="A cat"), language="ja")) == {"variations": {"plural": {"other": "Aж catж"}}}
+
+
+def test_variations_too_deep_within_each_other_are_refused() -> None:
+    deep = '{"variations": {"plural": {"other": ' * 100 + json.dumps(unit("A")) + "}}}" * 100
+    with pytest.raises(DataError, match=r"the document:1: .* is too deep within variations"):
+        translated(catalogue(f'{{"localizations": {{"en": {deep}}}}}'))
+    devices = {"variations": {"device": {"other": plural(one="%arg file", other="%arg files")}}}
+    source = {**unit("%#@a@ here"), "substitutions": {"a": {"argNum": 1, "formatSpecifier": "lld", **devices}}}
+    assert localized(source)["substitutions"]["a"]["variations"]["device"]["other"]["variations"]["plural"]["one"]
+
+
+def test_objects_too_deep_within_each_other_are_refused() -> None:
+    deep = '{"a": ' * 990 + "1" + "}" * 990
+    with pytest.raises(DataError, match="too deep within each other"):
+        translated(catalogue(f'{{"localizations": {{"en": {deep}}}}}'))
+
+
 @each("entry", ["1", "null", '"A"', "[]", '{"localizations": []}', '{"localizations": {"en": 1, "de": "x"}}'])
 def test_an_entry_of_another_form_is_no_error(entry: str) -> None:
     json.loads(translated(catalogue(entry)))

@@ -2,7 +2,7 @@
 
 from transformer_cli.addons.documents.units import LANGUAGES
 from transformer_cli.errors import quoted
-from transformer_cli.languages import codes_meant, matched
+from transformer_cli.languages import Code, bcp47, codes_meant, language_name, matched
 
 _MOST_NAMED = 10  # languages of an error
 
@@ -25,11 +25,21 @@ def choose_languages(known: list[str], of_file: str) -> tuple[list[str], list[st
         raise UnknownLanguageError(f"{has}, and {missing}. Name the language to translate from, by --from")
     others = [code for code in known if code not in sources]
     if target:
-        return sources, _variants(target, others) or [target]
+        return sources, _variants(target, others) or [language_tag(target)]
     targets = _variants(others[0], others) if others else []
     if not others or targets != others:
         raise UnknownLanguageError(f"{has}. Name the language to translate into, by --to")
     return sources, targets
+
+
+def language_tag(code: str) -> str:
+    """The code as BCP 47 has it: de of deu_Latn, pt-BR of pt_br, zh-Hans of zho_Hans; unknown ones as they are."""
+    parsed = Code.of(code)
+    if not code or language_name(parsed.language) is None:
+        return bcp47(code)
+    is_usual = parsed.script == Code(parsed.language, None, None).usual_script and parsed.language != "zh"
+    script = "" if parsed.script is None or is_usual else parsed.script.title()
+    return "-".join(part for part in (parsed.language, script, (parsed.region or "").upper()) if part)
 
 
 def _variants(asked: str, known: list[str]) -> list[str]:

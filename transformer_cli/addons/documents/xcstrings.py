@@ -23,6 +23,7 @@ _STATE = '"needs_review"'
 _LEAVES = {"stringUnit": "value", "stringSet": "values"}  # what holds texts, and the key of these in it
 _IDENTIFIER = re.compile(r"[\w-]+(?:[._][\w-]+)+")  # a key that is no text, though the file has none for it
 _STRING = re.compile(r"\"(?:[^\"\\]++|\\.)*+\"")
+_DEEPEST = 16  # objects around a text: those of plural forms of a device within a substitution are 13
 _LONGEST_SPACE = 1000  # characters before a key
 _INDENTATION = re.compile(r"\{(\s*)\"")
 _COLON = re.compile(r"\"(?:sourceLanguage|strings|version)\"(\s*:\s*)")
@@ -39,7 +40,10 @@ def parse_xcstrings(text: str) -> Document:
         raise UnreadableError(
             1, "is no string catalogue of Xcode: it has no sourceLanguage, or no object of strings. Name its format"
         )
-    return _Catalogue(text, content["sourceLanguage"]).read()
+    try:
+        return _Catalogue(text, content["sourceLanguage"]).read()
+    except RecursionError as error:
+        raise UnreadableError(1, "has objects too deep within each other. Is it the right file?") from error
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,8 @@ class _Catalogue(DocumentWriter):
 
     def _case(self, cases: JsonValue, kind: str, case: str) -> JsonValue | None:
         """The node of the source that one of the target's is translated from: the same, or that of other numbers."""
-        own, other = cases.members.get(case), cases.members.get(OF_OTHERS)
+        own = cases.members.get(case)
+        other = cases.members.get(OF_OTHERS) or next(reversed(cases.members.values()), None)
         if own is None or other is None or kind != "plural":
             return own or other
         return other if needs_number(case, self.target) and not self._same_variables(own, other) else own
@@ -216,7 +221,12 @@ class _Catalogue(DocumentWriter):
     # ---- A new translation
 
     def _node(self, node: JsonValue, depth: int, texts: dict[int, Document]) -> Parts:
-        """A localization as the source has it, with its texts translated and the plural forms of the target."""
+        """A localization as the source has it, with its texts translated and the plural forms of the target.
+
+        Raises UnreadableError for variations within each other, each of which would double what is written.
+        """
+        if depth > _DEEPEST:
+            raise self.error(max(node.start, 0), f"{self.shown(node.start)} is too deep within variations. Correct it")
         found: list[tuple[str, Parts]] = []
         for name, child in node.members.items():
             if name in _LEAVES:

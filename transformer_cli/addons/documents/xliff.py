@@ -13,6 +13,7 @@ from transformer_cli.addons.documents.bilingual_xml import (
     parse_inline,
     with_attributes,
 )
+from transformer_cli.addons.documents.file_languages import language_tag
 from transformer_cli.addons.documents.tags import Kind, tokens
 from transformer_cli.addons.documents.units import LANGUAGES, Document
 from transformer_cli.data.formats.xliff import FINISHED, MACHINE, SDL_FINISHED
@@ -45,7 +46,7 @@ class _Reader(BilingualReader):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.target_language = LANGUAGES.get()[1]
+        self.target_language = language_tag(LANGUAGES.get()[1])
         self.language_at = -1  # in `parts`, where the language of the translations is to be written
         self.unit: Element | None = None  # the outermost one that is open
 
