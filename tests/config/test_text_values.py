@@ -19,6 +19,7 @@ from transformer_cli.config.overrides import parse_override, values_of
 from transformer_cli.config.text_values import override_as_written, takes_text
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.data import named_sets
+from transformer_cli.errors import ConfigError, quoted
 from transformer_cli.models.runs import read_config
 
 # What YAML 1.1, YAML 1.2 or Hydra take for a truth value, a number, a time or a date.
@@ -41,6 +42,24 @@ def test_an_override_is_text_for_every_key_that_takes_text() -> None:
         assert override_as_written(alone, command) == alone
     assert isinstance(parse_override(override_as_written("schedule.lr=1e-3", "train")).value(), float)
     assert parse_override(override_as_written("runs=null", "train")).value() is None
+
+
+@pytest.mark.parametrize("text", ["größe.en", "文", "a=b", "runs/a=b/model", "a#1", "a&b;c", "<2fr>", "e-mail <x@y>", "~é"])
+def test_a_name_with_letters_or_signs_that_hydra_does_not_read_needs_no_quotes(text: str) -> None:
+    for command, key in (("train", "data.train"), ("train", "name"), ("translate", "checkpoint")):
+        assert values_of([override_as_written(f"{key}={text}", command)]) == {key: [text]}
+        written = override_as_written(f"{key}=[{text},b,'c d',{text}]", command)
+        assert [getattr(one, "text", one) for one in parse_override(written).value()] == [text, "b", "c d", text]
+        assert override_as_written(written, command) == written
+    sweep = parse_override(override_as_written(f"name={text},b", "train"))
+    assert len(list(sweep.sweep_string_iterator())) == 2
+
+
+@pytest.mark.parametrize("text", ["name=a'b", "name=a[1]", "name=é[1]", "name=a(1)é", "name=a=1 seed=2", "name=[é"])
+def test_what_is_no_text_of_one_key_is_refused_as_it_was_typed(text: str) -> None:
+    assert override_as_written(text, "train") == text
+    with pytest.raises(ConfigError, match=re.escape(quoted(text))):
+        load_config("train", [text])
 
 
 def test_a_yaml_file_gives_text_as_it_is_written(tmp_path: Path) -> None:

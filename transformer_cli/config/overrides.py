@@ -87,8 +87,8 @@ def parse_override(text: str) -> Override:
         return override
     except HydraException as error:
         raise ConfigError(
-            f"{quoted(text)}: not a key=value override. Close every bracket, and quote a value that holds blanks,"
-            " letters beyond ASCII, commas, braces, ~ or = signs, as in 'key=\"a=b\"'"
+            f"{quoted(text)}: not a key=value override. Close every bracket, and quote a value that holds"
+            " brackets, parentheses, commas, braces, quotes, ~ or = signs, as in 'key=\"a=b\"'"
         ) from error
 
 

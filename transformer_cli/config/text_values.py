@@ -16,12 +16,15 @@ from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import KeyInfo, written_name
 from transformer_cli.config.keys import leaves
 from transformer_cli.config.keywords import override_of_field
-from transformer_cli.config.overrides import quoted_for_hydra
+from transformer_cli.config.overrides import parse_override, quoted_for_hydra
 from transformer_cli.config.yaml_files import groups_of, read_yaml
+from transformer_cli.errors import ConfigError
 
 # What Hydra takes for a number or a truth value, and the ~ that it refuses without quotes.
 _NO_TEXT = re.compile(r"[+-]?[\d_]*\.?[\d_]*(e[+-]?[\d_]+)?|[+-]?(inf|nan)|true|false|~.*", re.IGNORECASE | re.ASCII)
 _PARTS = re.compile(r"""'(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | [\[\](),] | [^'"\[\](),]+""", re.VERBOSE)
+# What Hydra's grammar has without quotes; a backslash is its own escape.
+_UNQUOTED = re.compile(r"[\w/+.$%*@?|:\\\s-]*", re.ASCII)
 _WITHIN_BRACES = re.compile(r"[{}]")  # of a mapping, whose values are of no known type, or of an interpolation
 
 
@@ -51,14 +54,31 @@ def override_as_written(text: str, command: str) -> str:
         return text
     if (choice := re.fullmatch(r"choice\((.*)\)", value)) is not None:
         value = choice[1]  # the same sweep; Hydra drops the quotes of the other spelling
-    return f"{given}={_PARTS.sub(_in_quotes, value)}"
+    is_call = "(" in value  # of a function of Hydra, as range(start=1,stop=3), or no grammar at all
+    written = f"{given}={_PARTS.sub(lambda part: _in_quotes(part, is_call=is_call), value)}"
+    return written if written == text or _is_grammatical(written) else text  # whose fault is told as it is given
 
 
-def _in_quotes(part: re.Match[str]) -> str:
+def _in_quotes(part: re.Match[str], *, is_call: bool) -> str:
     word = part[0].strip()
-    if not word or not _NO_TEXT.fullmatch(word):
+    if not word or not (_NO_TEXT.fullmatch(word) or (not is_call and _needs_quotes(word))):
         return part[0]
     return part[0].replace(word, quoted_for_hydra(word))
+
+
+def _needs_quotes(word: str) -> bool:
+    """Whether a name is refused by Hydra's grammar for a letter beyond ASCII, or for a sign such as # or =."""
+    if word[0] in "'\"[](),\\" or _UNQUOTED.fullmatch(word):
+        return False
+    return not (re.search(r"\s", word) and "=" in word)  # which may be two overrides
+
+
+def _is_grammatical(text: str) -> bool:
+    try:
+        parse_override(text)
+    except ConfigError:
+        return False
+    return True
 
 
 def _is_text(key: str, command: str | None = None) -> bool:
