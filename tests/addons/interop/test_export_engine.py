@@ -14,11 +14,11 @@ from tests.toy.translator import GREEDY, sentences
 from transformer_cli.addons.interop import ctranslate2 as to_ctranslate2
 from transformer_cli.addons.interop import verify
 from transformer_cli.addons.interop.conversions import conversion_of
-from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine
+from transformer_cli.addons.interop.ctranslate2_engine import CTranslate2Engine, check_lengths
 from transformer_cli.addons.interop.exported import facts_of, read_export
 from transformer_cli.addons.interop.publish import publishing
 from transformer_cli.config.decode import DecodeConfig
-from transformer_cli.config.model import Norm, Tying
+from transformer_cli.config.model import Norm, Positions, Tying
 from transformer_cli.decoding.engine import DecodeRequest
 from transformer_cli.decoding.opening import open_models
 from transformer_cli.decoding.plan import Segment
@@ -149,6 +149,25 @@ def test_a_line_keeps_its_own_limit_in_a_batch(tmp_path: Path) -> None:
     together = [result.text for result in theirs.translate(lines)]
     assert together == [result.text for result in ours.translate(lines)]
     assert together == [theirs.translate([line])[0].text for line in lines]
+
+
+@pytest.mark.parametrize("options", [{"min_length": 3}, {"no_repeat_ngram": 30}, {}], ids=str)
+def test_a_translation_that_takes_all_positions_can_be_scored(tmp_path: Path, options: dict[str, Any]) -> None:
+    model = model_file(norm=Norm.pre, positions=Positions.learned, max_positions=24)
+    _, theirs = both(model, tmp_path, max_extra_length=200, max_source_length=20, **GREEDY, **options)
+    engine = engine_of(theirs)
+    engine.text = replace(engine.text, max_positions=24)
+    results = theirs.translate(LINES)
+    assert any(result.hit_limit for result in results)
+
+
+def test_a_shortest_length_beyond_the_positions_is_refused() -> None:
+    check_lengths(DecodeConfig(min_length=22), Path("out"), 24)
+    check_lengths(DecodeConfig(min_length=99), Path("out"), None)
+    with pytest.raises(
+        ConfigError, match=r"decode\.min_length=23: out has 24 positions, .* of 22 tokens at most\. Lower"
+    ):
+        check_lengths(DecodeConfig(min_length=23), Path("out"), 24)
 
 
 def test_a_device_that_fails_is_reported_without_blaming_the_model(tmp_path: Path) -> None:

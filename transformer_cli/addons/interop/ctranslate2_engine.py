@@ -201,12 +201,12 @@ class CTranslate2Engine:
         suppressed: Sequence[int] = ()
         if any(not self.banned.isdisjoint(h.ids) for h in hypotheses):
             suppressed = sorted(self.banned)
-        longest = self._longest([segment], config)
+        longest = self._longest([segment], config, is_scored=_is_rescored(config, suppressed))
         if suppressed or any(len(h.ids) + h.finished > longest for h in hypotheses):
             pending = self._submit([segment], config, suppressed=suppressed)
             (again,) = self._wait([segment], pending, config, suppressed=suppressed)
             hypotheses = self._hypotheses(again, config)
-        if suppressed or config.min_length > 0 or config.no_repeat_ngram is not None:
+        if _is_rescored(config, suppressed):
             hypotheses = self._rescored(segment, hypotheses, config)
         return hypotheses
 
@@ -227,7 +227,7 @@ class CTranslate2Engine:
     def _submit(self, batch: Sequence[Segment], config: DecodeConfig, *, suppressed: Sequence[int] = ()) -> list[Any]:
         """Pending results, one for each segment; `suppressed` are banned tokens."""
         has_length_penalty = self._has_length_penalty(config)
-        longest = self._longest(batch, config)
+        longest = self._longest(batch, config, is_scored=_is_rescored(config, suppressed))
         pending: list[Any] = self.library.translate_batch(
             [self._source(segment.ids) for segment in batch],
             target_prefix=[list(map(self.target_pieces.__getitem__, one.prefix)) for one in batch]
@@ -266,10 +266,14 @@ class CTranslate2Engine:
         with self._errors():
             return split(batch, wait)
 
-    def _longest(self, batch: Sequence[Segment], config: DecodeConfig) -> int:
-        """The most tokens a translation may have; both sides count their EOS."""
+    def _longest(self, batch: Sequence[Segment], config: DecodeConfig, *, is_scored: bool) -> int:
+        """The most tokens a translation may have; both sides count their EOS.
+
+        One that is to be scored has an EOS, which needs a position, even where the search came to no end.
+        """
         n_source = max(len(segment.ids) for segment in batch) + len(self.tokenizers.source.end_ids)
-        return self.text.longest_translation(config, n_source)
+        longest, most = self.text.longest_translation(config, n_source), self.text.max_positions
+        return min(longest, most - 1) if is_scored and most is not None else longest
 
     def _has_length_penalty(self, config: DecodeConfig) -> bool:
         return divisor(2, config) > 1 and config.beam_size > 1
@@ -332,8 +336,18 @@ def _compute_types(library: Any, kind: str) -> set[str]:
     return found
 
 
+def _is_rescored(config: DecodeConfig, suppressed: Sequence[int]) -> bool:
+    """Whether translations get their scores by force-decoding, as the search bans tokens that the model predicts."""
+    return bool(suppressed) or config.min_length > 0 or config.no_repeat_ngram is not None
+
+
 def check_lengths(config: DecodeConfig, directory: Path, max_positions: int | None) -> None:
     """Raise ConfigError for longer sentences than the folder has positions for."""
+    if max_positions is not None and config.min_length + 2 > max_positions:  # with its EOS, and one that is scored
+        raise ConfigError(
+            f"decode.min_length={config.min_length}: {directory} has {max_positions} positions, for translations of"
+            f" {max_positions - 2} tokens at most. Lower it, or use engine=torch"
+        )
     if config.max_source_length is None:
         return  # the limit is the folder's
     longest = config.max_source_length + config.max_extra_length + 1
