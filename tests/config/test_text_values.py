@@ -44,7 +44,9 @@ def test_an_override_is_text_for_every_key_that_takes_text() -> None:
     assert parse_override(override_as_written("runs=null", "train")).value() is None
 
 
-@pytest.mark.parametrize("text", ["größe.en", "文", "a=b", "runs/a=b/model", "a#1", "a&b;c", "<2fr>", "e-mail <x@y>", "~é"])
+@pytest.mark.parametrize(
+    "text", ["größe.en", "文", "a=b", "runs/a=b/model", "a#1", "a&b;c", "<2fr>", "e-mail <x@y>", "~é"]
+)
 def test_a_name_with_letters_or_signs_that_hydra_does_not_read_needs_no_quotes(text: str) -> None:
     for command, key in (("train", "data.train"), ("train", "name"), ("translate", "checkpoint")):
         assert values_of([override_as_written(f"{key}={text}", command)]) == {key: [text]}
@@ -160,6 +162,20 @@ def test_a_leading_tilde_is_the_home_folder_in_every_path_and_nowhere_else(
             setattr(holder, name, given)
             follow_home(config)
             assert getattr(holder, name) == (followed if info.path else given), key
+
+
+@pytest.mark.parametrize(
+    "text", ["data.train=", "data.train=''", "data.dev=['']", "data.test=[a,'']", "runs=", "resume=''", "data.cache=''"]
+)
+def test_an_empty_name_of_a_file_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{re.escape(text.split('=')[0])}: an empty name\. Name a file or folder"):
+        load_config("train", ["data=files", "data.source_lang=en", "data.target_lang=de", text])
+
+
+def test_an_empty_name_of_a_flag_is_refused() -> None:
+    for key in ("input", "output", "checkpoint", "terms", "decode.shortlist"):
+        with pytest.raises(ConfigError, match=rf"^{key}: an empty name"):
+            load_config("translate", flags={key: ""})
 
 
 def test_a_tilde_is_followed_from_yaml_overrides_flags_and_the_environment(

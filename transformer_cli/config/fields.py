@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from transformer_cli.config.checks import check_number_or_auto, check_range
 from transformer_cli.environment import ENVIRONMENT_VARIABLE, home_followed
+from transformer_cli.errors import ConfigError
 
 _T = TypeVar("_T")
 # Sentences of keys that several commands share.
@@ -191,16 +192,20 @@ def check_ranges(config: Any, group: str = "") -> None:
                 check_range(name, one, info.low, info.high, below=info.below, among=among)
 
 
-def follow_home(config: Any) -> None:
+def follow_home(config: Any, group: str = "") -> None:
     """Put the home folder in place of a leading `~` in every value that names a file or folder, in place.
 
-    What comes from the environment is followed where it is opened.
+    What comes from the environment is followed where it is opened. Raises ConfigError for an empty name, which would
+    mean the working folder, and which a variable of the shell that is not set leaves; `group` is the key of `config`.
     """
     for field in dataclasses.fields(config):
         info, value = info_of(field), getattr(config, field.name)
+        name = f"{group}.{written_name(field.name)}".removeprefix(".")
         if dataclasses.is_dataclass(value):
-            follow_home(value)
+            follow_home(value, name)
         elif info is not None and info.path:
+            if "" in (value if isinstance(value, list) else [value]):
+                raise ConfigError(f"{name}: an empty name. Name a file or folder, or leave it out")
             setattr(config, field.name, _home_followed(value))
 
 
