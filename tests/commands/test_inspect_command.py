@@ -173,7 +173,7 @@ def test_what_is_no_model_is_refused_in_one_line(folder: Path, spoil: Any, says:
         (["checkpoint=[a,b]"], 2, ["checkpoint"]),
         (["m", "--scores", "m"], 2, ["--scores m: not what `tfm evaluate --json` prints"]),
         ([], 4, ["runs/latest: no trained model"]),
-        (["."], 4, [".: holds no model yet"]),
+        (["."], 4, [".: is no run directory, and holds no model.safetensors"]),
     ],
     ids=str,
 )

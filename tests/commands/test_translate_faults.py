@@ -369,6 +369,15 @@ def test_D19_a_model_that_is_not_whole_is_named(
 def test_D19_a_folder_without_a_model_and_no_run_at_all_are_named(folder: Path) -> None:
     (folder / "empty").mkdir()
     refused(["translate", "--checkpoint", "empty"], folder, code=4, says=["empty: holds no model yet"])
+    (folder / "empty" / "notes.txt").touch()
+    refused(["translate", "--checkpoint", "empty"], folder, code=4, says=["empty: is no run directory"])
+    (folder / "empty" / "tfm.log").touch()
+    refused(["translate", "--checkpoint", "empty"], folder, code=4, says=["empty: holds no model yet"])
+    for name in ("some/one", "some/two"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "model.safetensors").touch()
+    says = ["some: holds runs or checkpoints, and is none itself. Choose one of them, as some/two"]
+    refused(["translate", "--checkpoint", "some"], folder, code=4, says=says)
     refused(["translate"], folder, code=4, says=["runs/latest: no trained model. Train one with `tfm train`"])
 
 

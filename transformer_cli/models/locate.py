@@ -17,6 +17,7 @@ RESULT_FILE, STATE_FILE = "result.json", "state.json"  # of a finished run; of a
 EXPORT_FILE = "export.json"  # of what `tfm export` wrote
 ROBUSTNESS_FILE = "robustness.json"  # beside the model of a run: the table of `addons.robustness`
 EXPORTED_FILES = ("model.bin", MODEL_FILE)
+_OF_RUNS = ("config.yaml", "tfm.log", "checkpoints")  # one of them is in a run directory that has no model yet
 _OWNED = re.compile(r"[\w.-]+/[\w.-]+")  # how sites of models name them: OWNER/NAME
 _OURS = b'{"__metadata__":{"tfm":'  # begins a model file of ours, after eight bytes with a length
 
@@ -94,13 +95,24 @@ def model_at(path: Path) -> Path:
     if path.is_dir():
         model = model_in(path)
         if model is None:
-            raise CheckpointError(f"{path}: holds no model yet. Wait for its first checkpoint, or choose another")
+            raise CheckpointError(f"{path}: {_without_model(path)}")
         return model
     if path.exists():
         return path
     is_owned = _OWNED.fullmatch(path.as_posix()) and not path.parent.is_dir()
     addresses = "".join(f", or write {scheme}:{path}" for scheme in ADDRESSES) if is_owned else ""
     raise CheckpointError(f"{path}: no such file or folder. Check --checkpoint{addresses}")
+
+
+def _without_model(folder: Path) -> str:
+    """What a folder without a model is, and what to do."""
+    runs = [path for path in sorted(folder.glob("[!.]*")) if path.is_dir() and model_in(path) is not None]
+    if runs:
+        newest = folder / LATEST if folder / LATEST in runs else runs[-1]
+        return f"holds runs or checkpoints, and is none itself. Choose one of them, as {newest}"
+    if any(folder.iterdir()) and not any((folder / name).exists() for name in _OF_RUNS):
+        return f"is no run directory, and holds no {MODEL_FILE}. Choose another"
+    return "holds no model yet. Wait for its first checkpoint, or choose another"
 
 
 def newest_run(runs: Path) -> Path:
