@@ -63,11 +63,20 @@ class _Once(argparse.Action):
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         command = self.prog.removeprefix("tfm").strip()
-        words = message.split("unrecognized arguments: ")[-1].split()
+        _, is_unknown, unknown = message.partition("unrecognized arguments: ")
+        if not is_unknown:  # a flag with a value that it does not take, or without one
+            raise ConfigError(f"{_without_types(message)}. `tfm {command} --help` lists the flags")
+        words = unknown.split()
         flags = [name for action in self._actions for name in action.option_strings]
         word = next((word.partition("=")[0] for word in words if word.startswith("-")), "")
         near = (_flag_meant_by(word, command) or did_you_mean(word, flags)) if word else ""
         raise ConfigError(f"{message}{near or f'. `tfm {command} --help` lists the flags'}")
+
+
+def _without_types(message: str) -> str:
+    """A message of argparse without the names of Python's types."""
+    wrong = re.fullmatch(r"argument (\S+): invalid (int|float) value: (.*)", message, re.DOTALL)
+    return f"{wrong[1]} {wrong[3]}: must be a {'whole ' * (wrong[2] == 'int')}number" if wrong else message
 
 
 def _flag_meant_by(word: str, command: str) -> str:

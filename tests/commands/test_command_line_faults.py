@@ -44,7 +44,9 @@ REFUSED: dict[str, list[tuple[list[str], list[str]]]] = {
         (["train", "train.label_smoothing=nan"], ["train.label_smoothing=nan: out of range"]),
         (["train", "schedule=cosine", "schedule.lr=1e3"], ["schedule.lr=1000.0: out of range", "at most 10"]),
         (["translate", "--beam", "0"], ["decode.beam_size=0: out of range", "at least 1"]),
-        (["translate", "--beam", "four"], ["--beam", "four"]),
+        (["translate", "--beam", "four"], ["--beam 'four': must be a whole number. `tfm translate --help`"]),
+        (["translate", "--beam", "2.5"], ["--beam '2.5': must be a whole number"]),
+        (["translate", "--beam"], ["argument --beam: expected one argument. `tfm translate --help` lists the flags"]),
     ],
     "E3: an unknown choice lists the choices": [
         (["train", "model=bgi"], ["model: no model called `bgi`; did you mean `big`?", "student_tiny, tiny"]),

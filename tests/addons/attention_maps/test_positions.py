@@ -215,7 +215,7 @@ def test_a_model_s_name_can_not_break_the_page() -> None:
         (["--positions", "0"], ["positions=0", "at least 1 and at most 512"]),
         slow(["--positions", "-3"], ["positions=-3", "at least 1"]),
         (["--positions", "513"], ["positions=513", "at most 512"]),
-        slow(["--positions", "x"], ["--positions", "invalid int value", "'x'"]),
+        slow(["--positions", "x"], ["--positions", "must be a whole number", "'x'"]),
         (["--positions", "20", "model.d_model=65536"], ["--positions 20", "1,310,720 values", "Choose 4 or fewer"]),
         (["--positions", "1", "model.d_model=999998"], ["--positions 1", "Choose another model"]),
         (["--positions", "9", "model.d_model=7"], ["model.d_model=7", "odd", "Choose 6 or 8"]),
