@@ -49,7 +49,7 @@ def test_split_lines_has_one_line_per_newline_and_one_for_an_unfinished_rest(dat
 def test_two_thousand_random_texts_have_as_many_lines_as_wc_counts() -> None:
     rng = random.Random(1)
     for _ in range(2000):
-        data = "".join(rng.choices(f"aé\n\n{TRICKY}", k=rng.randrange(1, 30))).lstrip("\ufeff").encode() or b"a"
+        data = "".join(["b\n", *rng.choices(f"aé\n\n{TRICKY}", k=rng.randrange(1, 30))]).encode()  # two lines or more
         found = read_stream(io.BytesIO(data), "random").texts
         assert len(found) == data.count(b"\n") + (not data.endswith(b"\n"))
         assert found == [line.decode() for line in split_lines(data)]
@@ -85,6 +85,41 @@ def test_C3_crlf_reads_as_lf_and_is_counted(tmp_path: Path) -> None:
     found = read_lines(written(tmp_path, b"one\r\ntwo\r\nthree\n"))
     assert found.texts == ["one", "two", "three"]
     assert found.n_crlf == 2
+
+
+@each(
+    "content",
+    ["one\rtwo\rthree", "one\rtwo\r", "one\rtwo\rthree\r\n", "\ufeffen\tde\rone\teins\rtwo\tzwei\r"],
+)
+def test_C3_lines_that_end_as_on_old_macs_are_named_and_not_one_line(tmp_path: Path, content: str) -> None:
+    with pytest.raises(DataError, match=r"is one line with [23] carriage returns \(\\r\) in it.* Convert it with `tr"):
+        read_lines(written(tmp_path, content.encode()))
+
+
+@each("content", ["one\rtwo", "one\r\r\n", "one\r \r\r", "one\rtwo\rthree\nfour\n", "\r\r\r"])
+def test_C3_other_carriage_returns_are_text(tmp_path: Path, content: str) -> None:
+    assert "\r" in "".join(read_lines(written(tmp_path, content.encode())).texts)
+
+
+PAGES = [
+    "<!DOCTYPE html>\n<html lang=en>\n<p>404\n",
+    "\ufeff \n<!doctype HTML PUBLIC '-//W3C//DTD HTML 4.01//EN'>\n",
+    "<!-- saved -->\n<html>\n<head>\n",
+    "<HTML xmlns='x'><Body>",
+]
+
+
+@each("content", PAGES)
+def test_C6_a_web_page_is_named(tmp_path: Path, content: str) -> None:
+    with pytest.raises(DataError, match=r"is a web page \(HTML\), not text\. Fetch the file again"):
+        read_lines(written(tmp_path, content.encode()))
+
+
+@each(
+    "content", ["<html>Click <b>here</b></html>\n", "<p>One\n", "<html> is an element.\n", "<!DOCTYPE> begins XML.\n"]
+)
+def test_C6_text_with_tags_is_no_web_page(tmp_path: Path, content: str) -> None:
+    assert texts(tmp_path, content.encode()) == content.split("\n")[:-1]
 
 
 @pytest.mark.parametrize("block_bytes", [2, 3, 7, 1 << 22])

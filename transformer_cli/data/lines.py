@@ -63,6 +63,11 @@ _MARKED_UP = {  # by the root of a document of XML
     b"html": ("a web page (HTML)", "Name text, or a table"),
 }
 _ROOT = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*|<![^>]*>\s*)*<([A-Za-z]+)", re.DOTALL)
+# Not each text that begins with a tag: lists of strings have lines such as <html>Click here</html>.
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<!--.*?-->\s*)*(?:<!doctype\s+html\b|<html\b[^>]*>\s*<(?:head|body|meta|title)\b)",
+    re.DOTALL | re.IGNORECASE,
+)
 _WIDE = {  # UTF-32 first: its little-endian mark begins with that of UTF-16
     b"\xff\xfe\x00\x00": "UTF-32LE",
     b"\x00\x00\xfe\xff": "UTF-32BE",
@@ -271,6 +276,8 @@ def _decoded_blocks(stream: ByteSource, lines: Lines, skip_hint: str) -> Iterato
     for block in _blocks(stream, lines):
         if is_first:
             _refuse_other_formats(block[:_HEAD_BYTES], lines.name)
+            _refuse_pages(block[:_HEAD_BYTES], lines.name)
+            _refuse_carriage_returns(block, lines.name)
             block = block.removeprefix(_BOM)
         is_first = is_first and not block
         if block:
@@ -386,6 +393,23 @@ def _is_utf8(line: bytes) -> bool:
 def _refuse_other_formats(head: bytes, name: str) -> None:
     if (fault := other_format(head)) is not None:
         raise DataError(f"{name}: {fault}")
+
+
+def _refuse_pages(head: bytes, name: str) -> None:
+    """Raise DataError for a web page: a server that has no such file answers with one, which is saved in its place."""
+    if _PAGE.match(head):
+        raise DataError(f"{name}: is a web page (HTML), not text. Fetch the file again, or save the text of the page")
+
+
+def _refuse_carriage_returns(block: bytes, name: str) -> None:
+    """Raise DataError for a file of one line that has others in it, which end in a carriage return alone."""
+    line, _, rest = block.partition(b"\n")
+    n_returns = line.count(b"\r")
+    if n_returns > 1 and not rest and sum(bool(part.strip()) for part in line.split(b"\r")) > 1:
+        raise DataError(
+            f"{name}: is one line with {n_returns:,} carriage returns (\\r) in it, which end the lines of old Macs."
+            " Convert it with `tr '\\r' '\\n'`"
+        )
 
 
 def other_format_of(path: Path) -> str | None:
