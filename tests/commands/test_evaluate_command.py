@@ -346,6 +346,38 @@ def test_the_reference_itself_is_scored_with_a_warning(folder: Path) -> None:
     assert ran.err == b"tfm: warning: t.fr: is both --hypotheses and --reference, which says nothing of a translation\n"
 
 
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (["a b", "", "", "c d"], b"given: 1 of 4 lines are blank where t.fr has text, the first is line 2, and are scored"),
+        (["a\tb", "c\td", "", "e"], b"given: has tabs in its lines, as a table has; all columns of a line are scored as"),
+        (["a b", "c\td", "", "e"], None),
+    ],
+)
+def test_references_that_lack_text_or_are_a_table_are_scored_with_a_warning(
+    folder: Path, lines: list[str], says: bytes | None
+) -> None:
+    put(folder / "t.fr", ["a b", "c d", "", "e f"])
+    put(folder / "given", lines)
+    ran = run(["evaluate", "--hypotheses", "t.fr", "--reference", "given", "metrics=[chrf]"], folder)
+    assert ran.code == 0
+    assert ran.err == b"" if says is None else ran.err.startswith(b"tfm: warning: " + says), ran.err
+
+
+def test_a_line_that_some_reference_has_is_no_blank_one(folder: Path) -> None:
+    put(folder / "t.fr", ["a b", "c d"])
+    for name, lines in (("one", ["a b", ""]), ("two", ["", "c d"])):
+        put(folder / name, lines)
+    files = ["--reference", "one", "--reference", "two"]
+    assert run(["evaluate", "--hypotheses", "t.fr", *files, "metrics=[chrf]"], folder).err == b""
+
+
+def test_a_source_that_is_its_own_reference_is_translated_with_a_warning(folder: Path) -> None:
+    put(folder / "t", ["the cat", "a dog"])
+    ran = run([*MODEL[:5], "--source", "t", "--reference", "t", "robustness=false"], folder)
+    assert b"warning: t: is both --source and --reference, which says nothing of a translation\n" in ran.err
+
+
 def test_labels_are_scored_against_labels(folder: Path) -> None:
     put(folder / "test.tsv", ["good\ta film", "bad\tno film", "", "good\tfine", "bad\tdull"])
     data = ["evaluate", "data=labels", "data.test=test.tsv", "--json", "--hypotheses", "printed"]
@@ -397,7 +429,7 @@ def test_D16_a_file_that_appears_meanwhile_is_not_replaced(folder: Path, monkeyp
     monkeypatch.setattr(evaluate, "translate", slow)
     ran = run([*MODEL, "--save", "new"], folder)
     assert ran.code != 0
-    assert ran.err.startswith(b"tfm: error: new: ")
+    assert b"\ntfm: error: new: has appeared" in ran.err
     assert (folder / "new").read_bytes() == b"of somebody else\n"
     untouched(before, folder, new=["new", "new.*"])
 

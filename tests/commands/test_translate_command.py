@@ -343,6 +343,27 @@ def test_D13_a_reader_that_closes_the_pipe_ends_the_command_quietly() -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"a\tb\nc\td\ne\n", "has tabs in its lines, as a table has; all columns of a line are translated as one text"),
+        (b"a\tb", "has tabs in its lines"),
+        (b"a\tb\nc\nd\n", None),
+        (b"a b\n\n", None),
+        (b"a\rb\rc\r\n", "is one line with 2 carriage returns (\\r) in it, which end the lines of old Macs"),
+        (b"a\rb\n", None),
+        (b"a\rb\rc\nd\n", None),
+    ],
+)
+def test_text_that_is_not_one_text_a_line_is_translated_with_a_warning(
+    data: bytes, says: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("WARNING", logger="tfm"):
+        assert translated(data).count(b"\n") == data.count(b"\n") + (not data.endswith(b"\n"))
+    said = [record.getMessage() for record in caplog.records if "standard input: " in record.getMessage()]
+    assert said == [] if says is None else said[0].startswith(f"standard input: {says}")
+
+
+@pytest.mark.parametrize(
     ("data", "name"),
     [
         (b"<!DOCTYPE html>\n<p>a</p>\n", "html"),

@@ -277,7 +277,8 @@ def _decoded_blocks(stream: ByteSource, lines: Lines, skip_hint: str) -> Iterato
         if is_first:
             _refuse_other_formats(block[:_HEAD_BYTES], lines.name)
             _refuse_pages(block[:_HEAD_BYTES], lines.name)
-            _refuse_carriage_returns(block, lines.name)
+            if (fault := old_line_ends(block)) is not None:
+                raise DataError(f"{lines.name}: {fault}")
             block = block.removeprefix(_BOM)
         is_first = is_first and not block
         if block:
@@ -401,15 +402,16 @@ def _refuse_pages(head: bytes, name: str) -> None:
         raise DataError(f"{name}: is a web page (HTML), not text. Fetch the file again, or save the text of the page")
 
 
-def _refuse_carriage_returns(block: bytes, name: str) -> None:
-    """Raise DataError for a file of one line that has others in it, which end in a carriage return alone."""
+def old_line_ends(block: bytes) -> str | None:
+    """What the text of a file is, and what to do, if it is one line with others in it that end in a \\r alone."""
     line, _, rest = block.partition(b"\n")
     n_returns = line.count(b"\r")
-    if n_returns > 1 and not rest and sum(bool(part.strip()) for part in line.split(b"\r")) > 1:
-        raise DataError(
-            f"{name}: is one line with {n_returns:,} carriage returns (\\r) in it, which end the lines of old Macs."
-            " Convert it with `tr '\\r' '\\n'`"
-        )
+    if rest or n_returns < 2 or sum(bool(part.strip()) for part in line.split(b"\r")) < 2:
+        return None
+    return (
+        f"is one line with {n_returns:,} carriage returns (\\r) in it, which end the lines of old Macs."
+        " Convert it with `tr '\\r' '\\n'`"
+    )
 
 
 def other_format_of(path: Path) -> str | None:

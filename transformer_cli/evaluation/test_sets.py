@@ -14,6 +14,7 @@ from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.named_sets import check_languages, check_set, set_files, set_names
+from transformer_cli.data.readers.table_files import has_tabs
 from transformer_cli.data.prepare import prepare
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
@@ -87,6 +88,11 @@ def own_files(config: EvaluateConfig) -> TestSet:
                 " scored. Make line n of one the translation of line n of the other"
             )
     warn_of_tokens([sources, *references])
+    warn_of_columns([sources, *references])
+    warn_of_blanks(sources, references)
+    for file in reference_files(config):
+        if source.samefile(file):
+            LOGGER.warning("%s: is both --source and --reference, which says nothing of a translation", shown(file))
     return TestSet(source.name, sources.texts, [reference.texts for reference in references])
 
 
@@ -101,6 +107,8 @@ def own_references(config: EvaluateConfig, hypotheses: Lines) -> TestSet:
     for lines in (*references, *sources):
         check_lines(hypotheses, len(lines), lines.name)
     warn_of_tokens([hypotheses, *references])
+    warn_of_columns([hypotheses, *references, *sources])
+    warn_of_blanks(sources[0] if sources else hypotheses, references)
     name = ", ".join(Path(file).name for file in files)
     return TestSet(name, sources[0].texts if sources else [], [lines.texts for lines in references])
 
@@ -137,6 +145,28 @@ def warn_of_tokens(files: Sequence[Lines]) -> None:
             "%s: tokenized by Moses (`&apos;`, `@-@`), so the scores are not those of plain text. Detokenize it; for"
             " training there is data.detokenize=true",
             " and ".join(dict.fromkeys(found)),
+        )
+
+
+def warn_of_columns(files: Sequence[Lines]) -> None:
+    """Warn of tables, whose columns would be read as one text."""
+    if found := [lines.name for lines in files if has_tabs(lines)]:
+        LOGGER.warning(
+            "%s: has tabs in its lines, as a table has; all columns of a line are scored as one text. Give one column"
+            " alone, as `cut -f1` does",
+            " and ".join(dict.fromkeys(found)),
+        )
+
+
+def warn_of_blanks(scored: Lines, references: Sequence[Lines]) -> None:
+    """Warn of lines that no reference has, but the text that was translated or the translation: all of it is wrong."""
+    rows = enumerate(zip(scored.texts, *(lines.texts for lines in references), strict=True), 1)
+    if blank := [number for number, (text, *found) in rows if text.strip() and not "".join(found).strip()]:
+        LOGGER.warning(
+            "%s: %s of %s lines are blank where %s has text, the first is line %d, and are scored as they are. Leave"
+            " such lines out of all files",
+            " and ".join(lines.name for lines in references),
+            *(f"{len(blank):,}", f"{len(scored):,}", scored.name, blank[0]),
         )
 
 

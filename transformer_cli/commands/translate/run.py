@@ -17,7 +17,8 @@ from transformer_cli.commands.translate.open_translator import flags_set, open_t
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.context import History
-from transformer_cli.data.lines import ChunkSource, other_format_of, shown
+from transformer_cli.data.lines import ChunkSource, old_line_ends, other_format_of, shown
+from transformer_cli.data.readers.table_files import FIRST_LINES, are_rows
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table
@@ -165,12 +166,25 @@ class TranslationFilter(LineFilter):
                 name.upper(),
                 name,
             )
+        if not self.n_lines:
+            self._warn_of_form(raw_lines)
         size = max(1, len(raw_lines))
         if self.explainer is not None:
             self.explainer.refuse_many(self.n_lines + len(raw_lines))
             size = LINES_AT_ONCE
         for start in range(0, len(raw_lines), size):
             super().process(raw_lines[start : start + size])
+
+    def _warn_of_form(self, first_lines: Sequence[bytes]) -> None:
+        """Warn of what is translated, but not as it was meant: the columns of a table, or many lines as one."""
+        if are_rows(first_lines[:FIRST_LINES]):
+            LOGGER.warning(
+                "%s: has tabs in its lines, as a table has; all columns of a line are translated as one text. Give one"
+                " column alone, as `cut -f1` does",
+                self.path or STDIN,
+            )
+        if len(first_lines) == 1 and (fault := old_line_ends(first_lines[0])) is not None:
+            LOGGER.warning("%s: %s; it is translated as one text", self.path or STDIN, fault)
 
     def respond(self, lines: Sequence[Line]) -> None:
         first_line = self.n_lines + 1

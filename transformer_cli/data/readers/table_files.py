@@ -63,7 +63,7 @@ def _recognised(file: CorpusFile, version: tuple[int, int], is_alone: bool) -> s
     found = next((name for name in may_be if FORMATS[name].recognises(head)), None)
     if found is not None:
         return found
-    if is_alone and other_format(head) is None and _are_rows(head.split(b"\n")[:FIRST_LINES]):
+    if is_alone and other_format(head) is None and are_rows(head.split(b"\n")[:FIRST_LINES]):
         return _TABS
     return named if is_alone else None
 
@@ -88,9 +88,10 @@ def format_by_name(name: str) -> str | None:
 
 def has_tabs(lines: Lines) -> bool:
     """Whether at least half of the first lines that are not blank have a tab."""
-    return _are_rows([line.encode() for line in islice(lines.each(), FIRST_LINES)])
+    return are_rows([line.encode() for line in islice(lines.each(), FIRST_LINES)])
 
 
-def _are_rows(lines: Sequence[bytes]) -> bool:
+def are_rows(lines: Sequence[bytes]) -> bool:
+    """Whether at least half of `lines`, the first of a file, that are not blank have a tab."""
     written = [line for line in lines if line.strip()]
     return 0 < len(written) <= 2 * sum(b"\t" in line for line in written)
