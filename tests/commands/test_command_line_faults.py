@@ -27,8 +27,8 @@ REFUSED: dict[str, list[tuple[list[str], list[str]]]] = {
         (["train", "~model.d_model"], ["~model.d_model", "keys cannot be deleted. Set"]),
     ],
     "E2: a wrong type or range names the range": [
-        (["train", "model.d_model=abc"], ["model.d_model: Value 'abc'"]),
-        (["train", "model.d_model=12.5"], ["model.d_model: Value '12.5'"]),
+        (["train", "model.d_model=abc"], ["model.d_model=abc: no whole number"]),
+        (["train", "model.d_model=12.5"], ["model.d_model=12.5: no whole number"]),
         (["train", "train.length_penalties=0.6"], ["train.length_penalties=0.6: must be a list. Write train.length_p"]),
         (["train", "data.augment=[typos]"], ["data.augment: is a group of keys", "as in data.augment.merged=…"]),
         (["train", "data.augment=typos"], ["data.augment: is a group of keys"]),

@@ -237,7 +237,7 @@ def test_a_pasted_table_of_a_model_names_its_search_in_a_comment(folder: Path) -
     "arguments, says",
     [
         ([*OTHER, "--table", "csv", "--json"], "--table csv: and --json is another format. Leave one of them out"),
-        ([*OTHER, "--table", "tex"], "table: Invalid value 'tex', expected one of [latex, markdown, csv]"),
+        ([*OTHER, "--table", "tex"], "table=tex: unknown. Choose latex, markdown, csv"),
         (
             ["evaluate", "--test-set", "list", "--table", "latex"],
             "--table latex: of scores, and --test-set list prints",
@@ -349,8 +349,14 @@ def test_the_reference_itself_is_scored_with_a_warning(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "says"),
     [
-        (["a b", "", "", "c d"], b"given: 1 of 4 lines are blank where t.fr has text, the first is line 2, and are scored"),
-        (["a\tb", "c\td", "", "e"], b"given: has tabs in its lines, as a table has; all columns of a line are scored as"),
+        (
+            ["a b", "", "", "c d"],
+            b"given: 1 of 4 lines are blank where t.fr has text, the first is line 2, and are scored",
+        ),
+        (
+            ["a\tb", "c\td", "", "e"],
+            b"given: has tabs in its lines, as a table has; all columns of a line are scored as",
+        ),
         (["a b", "c\td", "", "e"], None),
     ],
 )

@@ -34,6 +34,7 @@ from transformer_cli.config.recipes import (
     without_test_set,
 )
 from transformer_cli.config.text_values import override_as_written
+from transformer_cli.config.type_errors import wrong_type
 from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir, primary_file
 from transformer_cli.errors import ConfigError, quoted
@@ -280,4 +281,6 @@ def as_config_error(error: Exception, schema: type) -> ConfigError:
         return ConfigError(f"{key}: must be a list, and is a table of keys. `--cfg` prints every key with its value")
     if not lines[0].startswith("Could not create") and (members := group_members(key, schema)):
         return ConfigError(f"{key}: is a group of keys, and has no value itself. Set one of them, as in {members[0]}=…")
+    if (wrong := wrong_type(key, lines[0].rstrip("."), schema)) is not None:
+        return ConfigError(wrong)
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")

@@ -325,7 +325,7 @@ def test_json_has_all_sections(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nonsense"], "subject: Invalid value 'nonsense', expected one of [machine, train,"),
+        (["nonsense"], "subject=nonsense: unknown. Choose machine, train,"),
         ([], "`tfm bench`: no subject given. Name one: machine, train, loss,"),
         (["train", "rounds=0"], "rounds=0: out of range"),
         (["train", "n_updates=0"], "n_updates=0: out of range"),

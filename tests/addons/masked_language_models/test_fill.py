@@ -178,7 +178,7 @@ def test_the_page_shows_every_text_and_runs_nothing_that_stands_in_one(folder: P
         (["the [mask]", "--output", "lines"], b"", 2, ["lines: exists already"]),
         (["the [mask]", "--html", "m"], b"", 2, ["m: exists already"]),
         (["the [mask]", "--html", "x", "--output", "x"], b"", 2, ["--html"]),
-        (["the [mask]", "--output-format", "moses"], b"", 2, ["output_format: Invalid value"]),
+        (["the [mask]", "--output-format", "moses"], b"", 2, ["output_format=moses: unknown. Choose"]),
         (["the [mask]", "--top", "0"], b"", 2, ["top"]),
         (["--input", "nowhere"], b"", 3, ["nowhere: no such file"]),
     ],

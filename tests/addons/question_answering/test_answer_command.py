@@ -399,7 +399,7 @@ def test_a_long_passage_is_read_in_windows_and_said(model: list[str], tfm: Run) 
         (
             ["--output-format", "moses"],
             b"h\ta\n",
-            "output_format: Invalid value 'moses', expected one of [text, jsonl]",
+            "output_format=moses: unknown. Choose text, jsonl",
         ),
     ],
 )

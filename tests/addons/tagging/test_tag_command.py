@@ -467,7 +467,7 @@ def test_evaluate_reads_a_source_of_another_kind_by_its_own_columns(tfm: Run, tm
         (["evaluate", "--tokenize", "13a", "--source", "t"], "--tokenize 13a: for BLEU of translations; this is a"),
         (["tag", "columns=[0,1]"], "columns=[0, 1]: a line of text has none. Add format=conll"),
         (["tag", "--format", "conll", "--output-format", "jsonl"], "output_format=jsonl: format=conll writes"),
-        (["tag", "--output-format", "moses"], "output_format: Invalid value 'moses', expected one of [text, jsonl]"),
+        (["tag", "--output-format", "moses"], "output_format=moses: unknown. Choose text, jsonl"),
     ],
 )
 def test_a_command_that_does_not_suit_the_model_says_so_in_a_line(
