@@ -275,9 +275,7 @@ def _decoded_blocks(stream: ByteSource, lines: Lines, skip_hint: str) -> Iterato
     is_first = True
     for block in _blocks(stream, lines):
         if is_first:
-            _refuse_other_formats(block[:_HEAD_BYTES], lines.name)
-            _refuse_pages(block[:_HEAD_BYTES], lines.name)
-            if (fault := old_line_ends(block)) is not None:
+            if (fault := no_lines_of_text(block)) is not None:
                 raise DataError(f"{lines.name}: {fault}")
             block = block.removeprefix(_BOM)
         is_first = is_first and not block
@@ -396,10 +394,16 @@ def _refuse_other_formats(head: bytes, name: str) -> None:
         raise DataError(f"{name}: {fault}")
 
 
-def _refuse_pages(head: bytes, name: str) -> None:
-    """Raise DataError for a web page: a server that has no such file answers with one, which is saved in its place."""
-    if _PAGE.match(head):
-        raise DataError(f"{name}: is a web page (HTML), not text. Fetch the file again, or save the text of the page")
+def no_lines_of_text(block: bytes) -> str | None:
+    """What the first bytes of a corpus or of translations are, all of them if they are few, if not lines of text.
+
+    A server that has no such file answers with a web page, which is saved in its place.
+    """
+    if (fault := other_format(block[:_HEAD_BYTES])) is not None:
+        return fault
+    if _PAGE.match(block[:_HEAD_BYTES]):
+        return "is a web page (HTML), not text. Fetch the file again, or save the text of the page"
+    return old_line_ends(block)
 
 
 def old_line_ends(block: bytes) -> str | None:

@@ -14,8 +14,8 @@ from transformer_cli.data.download import fetch
 from transformer_cli.data.lines import Lines, read_lines, shown
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.named_sets import check_languages, check_set, set_files, set_names
-from transformer_cli.data.readers.table_files import has_tabs
 from transformer_cli.data.prepare import prepare
+from transformer_cli.data.readers.table_files import FIRST_LINES, warn_of_columns
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
 from transformer_cli.logs import LOGGER
@@ -88,7 +88,8 @@ def own_files(config: EvaluateConfig) -> TestSet:
                 " scored. Make line n of one the translation of line n of the other"
             )
     warn_of_tokens([sources, *references])
-    warn_of_columns([sources, *references])
+    for lines in (sources, *references):
+        warn_of_columns(lines.name, list(map(str.encode, lines.texts[:FIRST_LINES])), "scored")
     warn_of_blanks(sources, references)
     for file in reference_files(config):
         if source.samefile(file):
@@ -107,7 +108,8 @@ def own_references(config: EvaluateConfig, hypotheses: Lines) -> TestSet:
     for lines in (*references, *sources):
         check_lines(hypotheses, len(lines), lines.name)
     warn_of_tokens([hypotheses, *references])
-    warn_of_columns([hypotheses, *references, *sources])
+    for lines in (hypotheses, *references, *sources):
+        warn_of_columns(lines.name, list(map(str.encode, lines.texts[:FIRST_LINES])), "scored")
     warn_of_blanks(sources[0] if sources else hypotheses, references)
     name = ", ".join(Path(file).name for file in files)
     return TestSet(name, sources[0].texts if sources else [], [lines.texts for lines in references])
@@ -144,16 +146,6 @@ def warn_of_tokens(files: Sequence[Lines]) -> None:
         LOGGER.warning(
             "%s: tokenized by Moses (`&apos;`, `@-@`), so the scores are not those of plain text. Detokenize it; for"
             " training there is data.detokenize=true",
-            " and ".join(dict.fromkeys(found)),
-        )
-
-
-def warn_of_columns(files: Sequence[Lines]) -> None:
-    """Warn of tables, whose columns would be read as one text."""
-    if found := [lines.name for lines in files if has_tabs(lines)]:
-        LOGGER.warning(
-            "%s: has tabs in its lines, as a table has; all columns of a line are scored as one text. Give one column"
-            " alone, as `cut -f1` does",
             " and ".join(dict.fromkeys(found)),
         )
 

@@ -42,6 +42,22 @@ def test_a_line_without_an_end_and_what_is_no_text_are_refused(tmp_path: Path) -
         refuse_other_formats(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(b"<!DOCTYPE html>\n<p>404</p>\n", "is a web page"), (b"one\rtwo\rthree\r", "is one line with 3 carriage ret")],
+)
+def test_a_page_and_lines_of_old_macs_are_no_text_to_translate(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "text").write_bytes(content)
+    with pytest.raises(DataError, match=rf"text: {says}"):
+        refuse_other_formats(tmp_path / "text")
+
+
+def test_a_table_is_translated_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "text").write_bytes(b"one\teins\ntwo\tzwei\n")
+    refuse_other_formats(tmp_path / "text")
+    assert "text: has tabs in its lines, as a table has" in caplog.text
+
+
 @each("text", ["0/4", "5/4", "1", "1/0", "a/b", "-1/4", "1/4/2", "01/4", "1/2,2/2", ""])
 def test_what_is_no_shard_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"must be I/N with I from 1 to N"):

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from transformer_cli.config.shard import Shard
-from transformer_cli.data.lines import MAX_LINE_BYTES, open_text, other_format, shown
+from transformer_cli.data.lines import MAX_LINE_BYTES, no_lines_of_text, open_text, shown
+from transformer_cli.data.readers.table_files import warn_of_columns
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.files import wrap_os_errors
 
 _READ = 1 << 20  # bytes at a time
-_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ def _blocks(path: Path, bounds: Range) -> Iterator[bytes]:
 
 
 def refuse_other_formats(path: Path) -> None:
-    """Raise DataError for what is not UTF-8 text by its first bytes."""
+    """Raise DataError for what is not lines of UTF-8 text by its first bytes, and warn of a table."""
     with wrap_os_errors(path, "read"), open_text(path) as stream:
-        fault = other_format(stream.read(_HEAD_BYTES))
-    if fault is not None:
+        block = stream.read(_READ)
+    if (fault := no_lines_of_text(block)) is not None:
         raise DataError(f"{shown(path)}: {fault}")
+    warn_of_columns(shown(path), block.split(b"\n"), "translated")

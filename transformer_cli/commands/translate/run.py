@@ -18,7 +18,7 @@ from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.context import History
 from transformer_cli.data.lines import ChunkSource, old_line_ends, other_format_of, shown
-from transformer_cli.data.readers.table_files import FIRST_LINES, are_rows
+from transformer_cli.data.readers.table_files import warn_of_columns
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table
@@ -177,12 +177,7 @@ class TranslationFilter(LineFilter):
 
     def _warn_of_form(self, first_lines: Sequence[bytes]) -> None:
         """Warn of what is translated, but not as it was meant: the columns of a table, or many lines as one."""
-        if are_rows(first_lines[:FIRST_LINES]):
-            LOGGER.warning(
-                "%s: has tabs in its lines, as a table has; all columns of a line are translated as one text. Give one"
-                " column alone, as `cut -f1` does",
-                self.path or STDIN,
-            )
+        warn_of_columns(self.path or STDIN, first_lines, "translated")
         if len(first_lines) == 1 and (fault := old_line_ends(first_lines[0])) is not None:
             LOGGER.warning("%s: %s; it is translated as one text", self.path or STDIN, fault)
 

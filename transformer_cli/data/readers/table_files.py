@@ -10,6 +10,7 @@ from transformer_cli.data.formats.base import HEAD_BYTES
 from transformer_cli.data.lines import Lines, other_format
 from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import DataError
+from transformer_cli.logs import LOGGER
 
 FIRST_LINES = 100  # which decide whether a file is a table
 _TABS = ""  # instead of a format: a table with tabs
@@ -89,6 +90,17 @@ def format_by_name(name: str) -> str | None:
 def has_tabs(lines: Lines) -> bool:
     """Whether at least half of the first lines that are not blank have a tab."""
     return are_rows([line.encode() for line in islice(lines.each(), FIRST_LINES)])
+
+
+def warn_of_columns(name: str, first_lines: Sequence[bytes], done: str) -> None:
+    """Warn of a table where text is read line by line; `done` is what becomes of all columns of a line."""
+    if are_rows(first_lines[:FIRST_LINES]):
+        LOGGER.warning(
+            "%s: has tabs in its lines, as a table has; all columns of a line are %s as one text. Give one column"
+            " alone, as `cut -f1` does",
+            name,
+            done,
+        )
 
 
 def are_rows(lines: Sequence[bytes]) -> bool:
