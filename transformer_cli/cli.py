@@ -109,10 +109,24 @@ def as_fault(error: BaseException, arguments: Sequence[str]) -> TfmError:
         return EnvironmentFault(f"out of memory ({type(error).__name__}). {_FOR_LESS_MEMORY}")
     if isinstance(error, NotImplementedError | TypeError) and (lacks := re.search(_LACKED_BY_MPS, str(error))):
         return EnvironmentFault(f"device=mps: has no {lacks[1] or lacks[2]}. Use device=cpu")
+    if (path := _damaged_bytecode(error)) is not None:
+        return EnvironmentFault(
+            f"{path}: a file that Python has compiled is damaged ({error}), as a full disk leaves it. Remove it, and"
+            " Python writes it again"
+        )
     if fault := plugin_fault(error):
         return fault
     beside = f". It ran with the plugin {' and '.join(loaded_plugins())}: try without" if loaded_plugins() else ""
     return TfmError(f"internal error ({type(error).__name__}), please report: {_crash_report(arguments)}{beside}")
+
+
+def _damaged_bytecode(error: BaseException) -> str | None:
+    """The file in __pycache__ that an import has failed with: Python before 3.12.8 keeps one that is cut short."""
+    if not isinstance(error, EOFError | ValueError | TypeError) or error.__traceback__ is None:
+        return None
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    path = frame.f_locals.get("bytecode_path") if frame.f_code.co_name == "_compile_bytecode" else None
+    return path if isinstance(path, str) else None
 
 
 # As torch words it.

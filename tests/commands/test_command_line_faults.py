@@ -1,5 +1,7 @@
 """Fault rows E, config and command line, as every command meets them. Test names carry the row of the fault matrix."""
 
+import importlib
+import py_compile
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -183,6 +185,17 @@ def test_E10_a_bug_of_ours_is_one_line_that_names_a_report(tmp_path: Path, monke
     report = Path(line.rsplit(": ", 1)[1]).read_text(encoding="utf-8")
     assert "secret detail" in report
     assert "tfm train seed=3" in report
+
+
+def test_a_compiled_file_that_a_full_disk_has_cut_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "cut_short.py"
+    source.write_text("x = [1, 2, 3]\n")
+    compiled = Path(py_compile.compile(str(source), doraise=True) or "")
+    compiled.write_bytes(compiled.read_bytes()[:-5])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(cli, "_run", lambda _: len(importlib.import_module("cut_short").x))
+    line = refused(["train"], tmp_path, code=5, says=["a file that Python has compiled is damaged (", "Remove it, and"])
+    assert str(compiled) in line
 
 
 def test_of_two_overrides_the_last_holds_and_a_line_says_so(tmp_path: Path) -> None:
