@@ -777,6 +777,15 @@ def test_sides_that_are_not_in_their_declared_languages_are_warned_of(config: Da
     assert exchanged.startswith("data.dev: source and target are exchanged, compared with data.train")
 
 
+def test_a_language_that_is_declared_by_its_name_is_warned_of_with_its_code(config: DataConfig) -> None:
+    files = {split: [f"{split}.en", f"{split}.fr"] for split in ("train", "dev", "test")}
+    named = prepare(replace(config, source_lang="English", target_lang="allemand", **files)).warnings
+    assert named[0].startswith("data.source_lang=English: English is the name of a language")
+    assert [one.split()[-2:] for one in named[:2]] == [["Write", "en"], ["Write", "de"]]
+    coded = prepare(replace(config, source_lang="en-US", target_lang="fra_Latn", **files)).warnings
+    assert not [one for one in coded if "is the name of a language" in one]
+
+
 def test_bidirectional_training_text_is_the_pairs_and_the_pairs_exchanged(config: DataConfig) -> None:
     one, both = (ids_of(prepare(replace(config, bidirectional=value)).train) for value in (False, True))
     assert sorted(zip(*both, strict=True)) == sorted([*zip(*one, strict=True), *zip(*one[::-1], strict=True)])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from transformer_cli.config.data import DataConfig
-from transformer_cli.config.tags import language_of
+from transformer_cli.config.tags import language_of, languages_of
 from transformer_cli.config.tasks import Task
 from transformer_cli.data.checks.languages import reads_like
 from transformer_cli.data.checks.profiles import MIN_PROFILE, SEPARABLE, Profiles, cross_scores
@@ -21,6 +21,7 @@ from transformer_cli.data.normalization import canonical
 from transformer_cli.data.splits import Splits
 from transformer_cli.data.tags import split_tags
 from transformer_cli.errors import quoted
+from transformer_cli.languages import code_of_name, language_name
 
 _SAMPLE = 2_000  # pairs of a split by which its languages are judged
 
@@ -83,7 +84,7 @@ def find_warnings(train: CleanText, splits: Splits, config: DataConfig) -> Corpu
         texts = {
             f"data.{split}": text.pick(range(0, len(text), 1 + len(text) // _SAMPLE)) for split, text in held.items()
         }
-        found.direction = list(_direction(sample, texts, config))
+        found.direction = [*_names_for_codes(config), *_direction(sample, texts, config)]
         found.direction += _tokenized({"data.train": sample, **texts})
         found.direction += counted.faults(_without_tags(sample, config), config)
     if labels:
@@ -122,6 +123,17 @@ def _count(leak: Leak, text: str, line: int, *, same: bool) -> None:
     leak.n_same_target += same
     if leak.n_pairs == 1:
         leak.line, leak.text = line, text
+
+
+def _names_for_codes(config: DataConfig) -> Iterator[str]:
+    """A sentence for each language that is declared by its name, by which it is not known anywhere else."""
+    for key, declared in (("data.source_lang", config.source_lang), ("data.target_lang", config.target_lang)):
+        for language in languages_of(declared):
+            if language_name(language) is None and (code := code_of_name(language.casefold())) is not None:
+                yield (
+                    f"{key}={declared}: {language} is the name of a language, and tokens of BLEU, ends of sentences and"
+                    f" exports follow from its code. Write {code}"
+                )
 
 
 def _direction(train: ParallelText, held: dict[str, ParallelText], config: DataConfig) -> Iterator[str]:
