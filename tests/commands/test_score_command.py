@@ -215,6 +215,20 @@ def test_D20_files_of_different_length_get_no_score(folder: Path) -> None:
     refused([*command, "two"], folder, code=3, says=["two: has 2 lines, en 6, so nothing is scored"])
 
 
+@pytest.mark.parametrize("key", ["beam_size=8", "n_best=2", "coverage_penalty=1", "batch_invariant=true", "search=mbr"])
+def test_keys_of_a_search_are_refused_where_nothing_is_searched(folder: Path, key: str) -> None:
+    says = [f"decode.{key.split('=')[0]}: of the search for translations", "It reads decode.length_penalty, "]
+    refused([*SCORE, *FILES, f"decode.{key}"], folder, code=2, says=says)
+
+
+def test_files_that_are_no_lines_of_text_are_refused_and_tables_warned_of(folder: Path) -> None:
+    (folder / "page").write_bytes(b"<!doctype html>\n" * 6)
+    refused([*SCORE, "--source", "en", "--translation", "page"], folder, code=3, says=["page: is a web page (HTML)"])
+    (folder / "table").write_bytes(b"a\tb\n" * 6)
+    ran = score(folder, "--source", "table", "--translation", "fr")
+    assert b"warning: table: has tabs in its lines, as a table has; all columns of a line are scored" in ran.err
+
+
 def test_C2_files_that_cannot_be_read_are_named(folder: Path) -> None:
     if not (folder / "fifo").exists():
         os.mkfifo(folder / "fifo")

@@ -1,5 +1,6 @@
 """Keys of `tfm score`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,12 @@ from transformer_cli.config.fields import CHECKPOINTS, DEVICE, PLUGINS, RUNS, ST
 from transformer_cli.config.shared import FROM, TAG, TO
 from transformer_cli.config.train import Device
 from transformer_cli.errors import ConfigError
+
+# The keys of a search that scores follow from, too.
+READ = tuple(
+    f"decode.{name}"
+    for name in ("length_penalty", "length_normalization", "max_source_length", "batch_tokens", "precision")
+)
 
 
 @dataclass
@@ -36,10 +43,19 @@ class ScoreConfig:
     strict: bool = key(False, STRICT, flag="--strict")
     device: Device = key(Device.auto, DEVICE, flag="--device")
     plugins: list[str] = key([], PLUGINS)
-    # Of which length_penalty, batch_tokens, max_source_length and precision are used.
+    # Of which those of READ are used.
     decode: DecodeConfig = field(default_factory=DecodeConfig)
 
     def __post_init__(self) -> None:
         self.checkpoint = model_names(self.checkpoint)
         if self.source is None and self.translation is not None:
             raise ConfigError("--source: not given, but --translation is. Give both files, or neither")
+
+    def refuse_given(self, keys: Iterable[str]) -> None:
+        """Raise ConfigError for a key, among those given, of the search for a translation: the translation is given."""
+        for name in keys:
+            if name.startswith("decode.") and name not in READ:
+                raise ConfigError(
+                    f"{name}: of the search for translations, and `tfm score` has them. It reads {', '.join(READ)}."
+                    " Leave it out"
+                )

@@ -16,7 +16,8 @@ from tqdm import tqdm
 from transformer_cli.commands.score.keys import ScoreConfig
 from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.data.context import History
-from transformer_cli.data.lines import TextInput, read_chunks, shown, split_lines
+from transformer_cli.data.lines import TextInput, no_lines_of_text, read_chunks, shown, split_lines
+from transformer_cli.data.readers.table_files import warn_of_columns
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import with_own_length_penalty
@@ -102,8 +103,14 @@ def _check_line_counts(config: ScoreConfig, given: Sequence[Sequence[bytes]]) ->
 
 
 def _lines(path: Path) -> list[bytes]:
+    """The lines of --source or --translation. Raises DataError for what is not lines of text."""
     with TextInput(path) as stream:
-        return split_lines(b"".join(read_chunks(stream, shown(path))))
+        text = b"".join(read_chunks(stream, shown(path)))
+    if (fault := no_lines_of_text(text)) is not None:
+        raise DataError(f"{shown(path)}: {fault}")
+    lines = split_lines(text)
+    warn_of_columns(shown(path), lines, "scored")
+    return lines
 
 
 def text_only(line: Line) -> _Pair:
