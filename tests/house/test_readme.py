@@ -102,6 +102,13 @@ def test_every_printed_command_line_composes(line: str, folder: Path, monkeypatc
         load_config(command, parsed.overrides, flags=flags, user_dir=user_dir)
 
 
+def test_brackets_and_signs_of_a_shell_are_in_quotes_in_every_printed_command_line() -> None:
+    """zsh, the shell of macOS, refuses key=[a,b] as a pattern that no file matches."""
+    quoted = re.compile(r"'[^']*'|\"[^\"]*\"")
+    lines = printed_commands(PAGES)
+    assert [line for line in lines if re.search(r"=\S*[\[\]{}*?~]", quoted.sub("", line))] == []
+
+
 def test_the_commands_that_every_user_needs_are_printed() -> None:
     printed = printed_commands(PAGES)
     assert "tfm train model=base data=wmt14_en_de" in printed
