@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformer_cli.config.checks import AUTO, check_number_or_auto
+import torch
+
+from transformer_cli.config.checks import AUTO, check_choice, check_number_or_auto, one_model_name
 from transformer_cli.config.compose import from_plain
 from transformer_cli.config.decode import DecodeConfig
 from transformer_cli.config.train import Device
@@ -21,6 +23,7 @@ from transformer_cli.decoding.plan import check_given_tags
 from transformer_cli.decoding.results import DEFAULT_OPTIONS, TranslateOptions
 from transformer_cli.decoding.shared_engine import SharedEngine
 from transformer_cli.decoding.shared_translator import SharedTranslator
+from transformer_cli.errors import ConfigError
 from transformer_cli.inference.precision import in_precision
 from transformer_cli.models.device import choose_device
 from transformer_cli.models.ensemble import build_all, read_models
@@ -61,9 +64,10 @@ def load(
     group `decode`, such as `beam_size=5`. Raises TfmError.
     """
     config: DecodeConfig = from_plain(DecodeConfig, decode)
+    place = _chosen(device)
     opened = open_models(_model_names(path), runs=runs, engine=engine, decode=config, options=options)
     options = replace(options, tags=asked_tags(opened.models[0], " ".join([*options.tags, tag]), source, target))
-    translator = opened.translator(config, choose_device(Device(device)), seed=seed, options=options, parallel=parallel)
+    translator = opened.translator(config, place, seed=seed, options=options, parallel=parallel)
     # Many batches at once: an engine with processes of its own keeps them all busy.
     shared = SharedEngine(translator.engine, n_cached=0, batches_at_once=BATCHES_AT_ONCE if parallel else 1)
     return SharedTranslator(shared, translator.config, seed=seed, options=options)
@@ -94,8 +98,8 @@ def load_tagger(
 def _labeller(path: str | Path | None, command: str, *, device: str, runs: str, batch_tokens: int | str) -> Any:
     """What labels as `command` does. Raises CheckpointError for a model of another command."""
     check_number_or_auto("batch_tokens", batch_tokens, 1)
-    place = choose_device(Device(device))
-    found = locate_model(None if path is None else str(path), runs)
+    place = _chosen(device)
+    found = locate_model(one_model_name(_model_names(path)), runs)
     model = read_model(found)
     require_command(model, found, command)
     return model.task.labeller(model, place, batch_tokens)
@@ -119,7 +123,7 @@ def score(
     from transformer_cli.evaluation.scoring import score_translations
 
     config: DecodeConfig = from_plain(DecodeConfig, decode)
-    place = choose_device(Device(device))
+    place = _chosen(device)
     models = read_models(locate_models(_model_names(path), runs))
     model = in_precision(build_all(models, place), config.precision, place)
     tags = asked_tags(models[0], tag, source, target)
@@ -153,14 +157,26 @@ def train(overrides: "Sequence[str] | TrainConfig" = ()) -> "TrainResult":
     from transformer_cli.training.run import Start, train_run
     from transformer_cli.training.signals import StopRequest
 
-    config = overrides if isinstance(overrides, TrainConfig) else load_config("train", list(overrides))
+    if isinstance(overrides, TrainConfig):
+        config = overrides
+    else:
+        config = load_config("train", list_of_texts(overrides, "overrides"))
     follow_home(config)
     run = train_run(Start.of(config), Ranks(StopRequest()))
     assert run is not None  # only other ranks have none
     return run.result
 
 
+def _chosen(device: str) -> torch.device:
+    """The device that is called so. Raises ConfigError, EnvironmentFault."""
+    check_choice("device", device, list(Device.__members__))
+    return choose_device(Device(device))
+
+
 def _model_names(path: str | Path | Sequence[str | Path] | None) -> str | list[str] | None:
+    """The names as `checkpoint` has them. Raises ConfigError for an empty one, which would be the working folder."""
+    if path == "" or (path is not None and not isinstance(path, str | Path) and "" in path):
+        raise ConfigError("path: an empty name. Name a file or folder, or leave it out")
     if path is None or isinstance(path, str | Path):
         return None if path is None else str(path)
     return [str(one) for one in path]

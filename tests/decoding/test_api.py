@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +82,18 @@ def test_a_text_that_is_no_list_is_refused_and_anything_that_gives_texts_is_take
         assert asyncio.run(translator.translate_async(text for text in ("a b", "c"))) == expected
 
 
+@pytest.mark.parametrize("wrong", [None, b"a", 3, float("nan")])
+def test_what_is_no_text_in_a_list_is_named_with_its_place(folder: Path, wrong: Any) -> None:
+    translator = tfm.load("m", device="cpu")
+    with pytest.raises(TypeError, match=r"^lines: .*, number 1 from 0, is no text\. Give a str for each"):
+        translator.translate(["a", wrong])
+    with pytest.raises(TypeError, match=r"^hypotheses: .*, number 1 from 0, is no text"):
+        tfm.bleu(["a", wrong], [["a", "b"]])
+    if wrong is None:
+        with pytest.raises(TypeError, match=r"^lines: None is no list of texts"):
+            translator.translate(wrong)
+
+
 def test_a_forked_process_is_told_to_open_the_model_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ctranslate2")
     with tfm.load("m", device="cpu", engine="ctranslate2") as translator:
@@ -126,5 +139,14 @@ def test_a_training_is_that_of_the_command_and_resumes(folder: Path) -> None:
 def test_faults_are_those_of_the_commands() -> None:
     with pytest.raises(ConfigError, match=r"beam_sise"):
         tfm.load("m", beam_sise=3)
+    for wrong in ("", ["m", ""]):
+        with pytest.raises(ConfigError, match=r"^path: an empty name\. Name a file or folder"):
+            tfm.load(wrong)
+    with pytest.raises(ConfigError, match=r"^path: an empty name"):
+        tfm.load_classifier("")
+    with pytest.raises(ConfigError, match=r"^device=gpu: unknown.* Choose auto, cpu, cuda, mps"):
+        tfm.load("m", device="gpu")
+    with pytest.raises(TypeError, match=r"^overrides: 'seed=1' is one text\. Give a list"):
+        tfm.train("seed=1")
     with pytest.raises(TfmError, match="nowhere"):
         tfm.score([("a", "b")], "nowhere", device="cpu")

@@ -147,10 +147,19 @@ def is_encodable(text: str) -> bool:
 
 
 def list_of_texts(texts: Iterable[TextT], name: str) -> list[TextT]:
-    """Raises TypeError, which names the argument, for a single text, which would be read letter by letter."""
+    """Raises TypeError, which names the argument, for a single text, which would be read letter by letter.
+
+    So it does for what is no text in a list of them, as the NaN of an empty cell.
+    """
     if isinstance(texts, str):
         raise TypeError(f"{name}: {quoted(texts, 40)} is one text. Give a list of texts, as [text]")
-    return list(texts)
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"{name}: {texts!r:.40} is no list of texts. Give one, as [text]")
+    found = list(texts)
+    for number, one in enumerate(found):
+        if one is None or isinstance(one, bytes | int | float):
+            raise TypeError(f"{name}: {one!r:.40}, number {number} from 0, is no text. Give a str for each")
+    return found
 
 
 def split_lines(data: bytes) -> list[bytes]:
