@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from transformer_cli.command import COMMANDS, Command
@@ -160,7 +161,9 @@ def flags_of(name: str, command: Command, parsed: argparse.Namespace) -> dict[st
         flags[command.argument.key] = bare[0]
         parsed.overrides.remove(bare[0])
     elif bare and command.input_hint:
-        raise ConfigError(f"{quoted(bare[0])}: `tfm {name}` takes no word on its own. {command.input_hint}")
+        is_model = "--checkpoint" in command.flags and (Path(bare[0]).is_dir() or bare[0].endswith(".safetensors"))
+        hint = "Name a model with --checkpoint" if is_model else command.input_hint
+        raise ConfigError(f"{quoted(bare[0])}: `tfm {name}` takes no word on its own. {hint}")
     return flags
 
 

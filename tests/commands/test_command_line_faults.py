@@ -95,6 +95,8 @@ REFUSED: dict[str, list[tuple[list[str], list[str]]]] = {
     ],
     "a word on its own names where text comes from": [
         (["evaluate", "test.en"], ["'test.en'", "--source and --reference"]),
+        (["evaluate", "model.safetensors"], ["'model.safetensors'", "Name a model with --checkpoint"]),
+        (["evaluate", "."], ["'.'", "Name a model with --checkpoint"]),
         (["score", "a", "b"], ["'a'", "--source and --translation"]),
         (["classify", "What is this?"], ["'What is this?'", "--input"]),
         (["embed", "lines.txt"], ["'lines.txt'", "--input"]),

@@ -82,7 +82,7 @@ _TABLE = (
     Ours("save_dir output_dir model_dir save_model", ("runs",), "the folder of all runs; name= names one"),
     Ours("restore_file train_from resume_from_checkpoint continue_from", ("resume", "checkpoint")),
     Ours("finetune_from_model pretrained_model model_name_or_path load_model", ("init.from", "checkpoint")),
-    Ours("models model_path ckpt checkpoint_path", ("checkpoint", "init.from")),
+    Ours("models model_path ckpt checkpoint_path checkpoint", ("checkpoint", "init.from")),
     # The model.
     Ours("arch model_type", ("model",), "a file of sizes, as model=base"),
     Ours(
@@ -117,6 +117,9 @@ _TABLE = (
     Ours("vocab vocabs sentencepiece sentencepiece_model spm_model", ("data.tokenizer.model",)),
     Ours("max_seq_length max_seq_len src_seq_length tgt_seq_length max_sent_length", ("data.max_length",)),
     Ours("max_source_positions max_target_positions max_input_length", ("data.max_length",)),
+    # Flags of some of our commands, of which others have another.
+    Ours("input input_file", ("input", "source", "data.train")),
+    Ours("output output_file", ("output", "save", "name")),
     Ours("src", ("input", "source", "data.source_lang")),
     Ours("tgt trg", ("translation", "reference", "data.target_lang")),
     Ours("src_lang source_language", ("data.source_lang", "source_lang")),
