@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import logging
+import os
 import re
 import shutil
 import tarfile
@@ -172,6 +173,14 @@ def test_the_builtin_corpus_needs_no_files() -> None:
     assert len(train) > len(dev) > 100
     assert not set(train.sources) & set(test.sources)
     assert input_files(config, "train") == []
+
+
+def test_C2_an_address_and_a_device_are_no_files_to_train_on() -> None:
+    for name in ("https://example.org/a.tsv", "http://example.org/a"):
+        with pytest.raises(ConfigError, match=re.escape(f"{name}: is an address, and files are read. Download it")):
+            load_text(DataConfig(source_lang="en", target_lang="de", train=name), "train")
+    with pytest.raises(DataError, match=rf"data\.train={os.devnull}: is not a regular file"):
+        load_text(DataConfig(source_lang="en", target_lang="de", train=os.devnull), "train")
 
 
 @each("typed", ["missing", "a.de", "*.en", ""])

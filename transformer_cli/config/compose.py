@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from transformer_cli.command import COMMANDS, schema_of
 from transformer_cli.config.fields import check_ranges, follow_home, written_name
 from transformer_cli.config.interpolation import literal, refuse_interpolations, resolve, take_left_open
-from transformer_cli.config.keys import Options, check_key, fields_of, group_members, is_option
+from transformer_cli.config.keys import Options, check_key, fields_of, group_members, is_option, leaves
 from transformer_cli.config.keywords import config_of_fields
 from transformer_cli.config.overrides import as_list, check_overrides, parse_override, quoted_for_hydra
 from transformer_cli.config.recipes import (
@@ -34,7 +34,6 @@ from transformer_cli.config.recipes import (
     without_test_set,
 )
 from transformer_cli.config.text_values import override_as_written
-from transformer_cli.config.type_errors import wrong_type
 from transformer_cli.config.user_files import register_user_files
 from transformer_cli.config.yaml_files import config_dir, primary_file
 from transformer_cli.errors import ConfigError, quoted
@@ -42,6 +41,20 @@ from transformer_cli.plugins import load_plugins
 from transformer_cli.registry import is_ours, place_of
 
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*\.?[0-9_]*)[eE][-+]?[0-9]+|0o[0-7]+")
+# OmegaConf's messages on a value of the wrong type, and what is said instead.
+_WRONG_TYPES = {
+    r"Value '?(.*?)'? of type '\w+' could not be converted to Integer": "{key}={value}: no whole number. Give one",
+    r"Value '?(.*?)'? of type '\w+' could not be converted to Float": "{key}={value}: no number. Give one",
+    r"Value '?(.*?)'? is not a valid bool \(type \w+\)": "{key}={value}: unknown. Choose true or false",
+    r"Value (.*) \(\w+\) is not a valid input for <enum '\w+'>": "{key}={value}: unknown. Choose {choices}",
+    r"Invalid value '(.*)', expected one of \[.*\]": "{key}={value}: unknown. Choose {choices}",
+    r"Cannot convert '\w+' to string: '(.*)'": "{key}={value}: must be one text, without brackets or braces around it",
+    r"Cannot assign \w+ to Dict\[(.*)\]": "{key}: must be a table of keys, as {key}.NAME=VALUE",
+    r"field '(.*)' is not Optional": "{key}=null: has a value always. Give one, or leave it out for its default",
+    r"Invalid type assigned: NoneType is not a subclass of (\w+)\. value: None": (
+        "{key}=null: must have a value. Give one, or leave it out of the list"
+    ),
+}
 _NO_LIST = "is not a ListConfig, list or tuple."  # ends OmegaConf's message on a single value for a list
 
 
@@ -281,6 +294,13 @@ def as_config_error(error: Exception, schema: type) -> ConfigError:
         return ConfigError(f"{key}: must be a list, and is a table of keys. `--cfg` prints every key with its value")
     if not lines[0].startswith("Could not create") and (members := group_members(key, schema)):
         return ConfigError(f"{key}: is a group of keys, and has no value itself. Set one of them, as in {members[0]}=…")
-    if (wrong := wrong_type(key, lines[0].rstrip("."), schema)) is not None:
-        return ConfigError(wrong)
+    for pattern, said in _WRONG_TYPES.items():
+        if (found := re.fullmatch(pattern, lines[0].rstrip("."), re.DOTALL)) is not None:
+            return ConfigError(said.format(key=key, value=found[1], choices=_choices_of(key, schema)))
     return ConfigError(f"{key}: {lines[0].rstrip('.')}. `--cfg` prints every key with its value")
+
+
+def _choices_of(key: str, schema: type) -> str:
+    """The choices of a key that has a fixed set of them, for a message; none is the nearest: gpu is not near to cpu."""
+    kind = next((hint for name, hint, _ in leaves(schema) if name == re.sub(r"\[\d+\]$", "", key)), None)
+    return ", ".join(kind.__members__) if isinstance(kind, type) and issubclass(kind, Enum) else ""

@@ -100,6 +100,8 @@ def candidates(name: str, config: DataConfig) -> Iterator[CorpusFile]:
 
     In data.root a member of an archive may also lie unpacked.
     """
+    if "://" in name:
+        raise ConfigError(f"{shown(name)}: is an address, and files are read. Download it first")
     path, _, member = name.partition("::")
     if member and not path.endswith(archive.SUFFIXES):
         raise ConfigError(f"{name}: only members of {', '.join(archive.SUFFIXES)} can be named. Check the name")

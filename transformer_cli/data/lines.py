@@ -7,7 +7,7 @@ such split shifts every pair of a corpus after it.
 import re
 import select
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,11 +18,13 @@ from transformer_cli.data.compression import ByteSource, Gunzip
 from transformer_cli.environment import concealed
 from transformer_cli.errors import DataError, EnvironmentFault, quoted
 from transformer_cli.files import naming
+from transformer_cli.logs import LOGGER
 
 BLOCK_BYTES = 1 << 22
 READ_BYTES = 1 << 20  # answered together: enough to sort by length, small enough to see progress
 MAX_LINE_BYTES = 1 << 22  # longer "lines" are not text; the tokens of one take a hundred times its memory
 assert max(BLOCK_BYTES, READ_BYTES) <= MAX_LINE_BYTES  # so that only lines that go on from one to the next are longer
+FIRST_LINES = 100  # which decide whether a file is a table
 SKIP_HINT = ", or drop such pairs with data.on_bad=skip"
 NO_SURROGATES = "has half of a surrogate pair (U+D800 to U+DFFF), which no text holds"
 
@@ -452,6 +454,23 @@ def other_format(head: bytes) -> str | None:
     encoding = next((encoding for mark, encoding in _WIDE.items() if head.startswith(mark)), None)
     encoding = encoding or _wide_without_mark(head)
     return encoding and f"is {encoding}, not UTF-8. Convert it with `iconv -f {encoding} -t UTF-8`"
+
+
+def warn_of_columns(name: str, first_lines: Sequence[bytes], done: str) -> None:
+    """Warn of a table where text is read line by line; `done` is what becomes of all columns of a line."""
+    if are_rows(first_lines[:FIRST_LINES]):
+        LOGGER.warning(
+            "%s: has tabs in its lines, as a table has; all columns of a line are %s as one text. Give one column"
+            " alone, as `cut -f1` does",
+            name,
+            done,
+        )
+
+
+def are_rows(lines: Sequence[bytes]) -> bool:
+    """Whether at least half of `lines`, the first of a file, that are not blank have a tab."""
+    written = [line for line in lines if line.strip()]
+    return 0 < len(written) <= 2 * sum(b"\t" in line for line in written)
 
 
 def no_corpus(head: bytes) -> str | None:

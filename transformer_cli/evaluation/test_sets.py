@@ -11,11 +11,10 @@ from transformer_cli.config.evaluate import EvaluateConfig
 from transformer_cli.data.context import Context
 from transformer_cli.data.corpus import ParallelText, TextPart, load_text
 from transformer_cli.data.download import fetch
-from transformer_cli.data.lines import Lines, read_lines, shown
+from transformer_cli.data.lines import FIRST_LINES, Lines, read_lines, shown, warn_of_columns
 from transformer_cli.data.moses import tokenized_lines
 from transformer_cli.data.named_sets import check_languages, check_set, set_files, set_names
 from transformer_cli.data.prepare import prepare
-from transformer_cli.data.readers.table_files import FIRST_LINES, warn_of_columns
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.evaluation.tokenization import Tokenization, tokenization
 from transformer_cli.logs import LOGGER

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from transformer_cli.config.shard import Shard
-from transformer_cli.data.lines import MAX_LINE_BYTES, no_lines_of_text, open_text, shown
-from transformer_cli.data.readers.table_files import warn_of_columns
+from transformer_cli.data.lines import MAX_LINE_BYTES, no_lines_of_text, open_text, shown, warn_of_columns
 from transformer_cli.errors import DataError, quoted
 from transformer_cli.files import wrap_os_errors
 

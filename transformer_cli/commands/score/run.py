@@ -16,8 +16,7 @@ from tqdm import tqdm
 from transformer_cli.commands.score.keys import ScoreConfig
 from transformer_cli.config.tasks import Task, all_tasks
 from transformer_cli.data.context import History
-from transformer_cli.data.lines import TextInput, no_lines_of_text, read_chunks, shown, split_lines
-from transformer_cli.data.readers.table_files import warn_of_columns
+from transformer_cli.data.lines import TextInput, no_lines_of_text, read_chunks, shown, split_lines, warn_of_columns
 from transformer_cli.data.unknown import UnknownCounter
 from transformer_cli.decoding.directions import asked_tags
 from transformer_cli.decoding.opening import with_own_length_penalty

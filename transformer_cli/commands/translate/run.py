@@ -17,8 +17,7 @@ from transformer_cli.commands.translate.open_translator import flags_set, open_t
 from transformer_cli.config.checks import check_choice
 from transformer_cli.config.shared import OutputFormat
 from transformer_cli.data.context import History
-from transformer_cli.data.lines import ChunkSource, old_line_ends, other_format_of, shown
-from transformer_cli.data.readers.table_files import warn_of_columns
+from transformer_cli.data.lines import ChunkSource, old_line_ends, other_format_of, shown, warn_of_columns
 from transformer_cli.data.unknown import UnknownCounter, shown_characters
 from transformer_cli.decoding.explain import Record
 from transformer_cli.decoding.explain_table import explanation_table

@@ -23,12 +23,12 @@ from transformer_cli.data.column_names import (
     shown_row,
 )
 from transformer_cli.data.corpus_files import find_file
-from transformer_cli.data.lines import Lines
+from transformer_cli.data.lines import FIRST_LINES, Lines
 from transformer_cli.data.pairs import joined
 from transformer_cli.data.readers.base import Corpus, Pair, Reader, file_names
 from transformer_cli.data.readers.containers import members_of, shards_of
 from transformer_cli.data.readers.quoting import is_quoted, unquoted
-from transformer_cli.data.readers.table_files import FIRST_LINES, table_files
+from transformer_cli.data.readers.table_files import table_files
 from transformer_cli.data.registry import READERS
 from transformer_cli.errors import DataError, quoted
 

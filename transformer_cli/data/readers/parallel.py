@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.config.tags import languages_of
@@ -10,9 +11,9 @@ from transformer_cli.data.column_names import is_header
 from transformer_cli.data.corpus_files import CorpusFile, exists, find_file
 from transformer_cli.data.formats.base import HEAD_BYTES
 from transformer_cli.data.formats.csv import delimiter_of
-from transformer_cli.data.lines import Lines, no_corpus, shown
+from transformer_cli.data.lines import FIRST_LINES, Lines, no_corpus, shown
 from transformer_cli.data.readers.base import Corpus, Pair, Reader, file_names
-from transformer_cli.data.readers.table_files import FIRST_LINES, has_tabs
+from transformer_cli.data.readers.table_files import has_tabs
 from transformer_cli.data.registry import READERS
 from transformer_cli.errors import ConfigError, DataError, quoted
 
@@ -89,6 +90,8 @@ def files_of_prefix(prefix: str, config: DataConfig, *, key: str) -> list[str]:
                 raise DataError(f"{key}={shown(prefix)}: {fault}")
             raise ConfigError(f"{key}={shown(prefix)}: one file, without tabs in its first lines. {how}")
         if config.root is None and not config.downloads:
+            if prefix and Path(prefix).exists():
+                raise DataError(f"{key}={shown(prefix)}: is not a regular file. Name a file, or save its text in one")
             raise DataError(f"{key}={shown(prefix)}: no such file, and no {shown(names[0])} either. {how}")
     return names
 

@@ -1,18 +1,15 @@
 """Tables among the files of a corpus are known by the format of their first bytes or names, or by their tabs."""
 
-from collections.abc import Sequence
 from functools import cache
 from itertools import islice
 
 from transformer_cli.config.data import DataConfig
 from transformer_cli.data.corpus_files import CorpusFile, candidates, exists, find_file
 from transformer_cli.data.formats.base import HEAD_BYTES
-from transformer_cli.data.lines import Lines, other_format
+from transformer_cli.data.lines import FIRST_LINES, Lines, are_rows, other_format
 from transformer_cli.data.registry import FORMATS
 from transformer_cli.errors import DataError
-from transformer_cli.logs import LOGGER
 
-FIRST_LINES = 100  # which decide whether a file is a table
 _TABS = ""  # instead of a format: a table with tabs
 
 
@@ -90,20 +87,3 @@ def format_by_name(name: str) -> str | None:
 def has_tabs(lines: Lines) -> bool:
     """Whether at least half of the first lines that are not blank have a tab."""
     return are_rows([line.encode() for line in islice(lines.each(), FIRST_LINES)])
-
-
-def warn_of_columns(name: str, first_lines: Sequence[bytes], done: str) -> None:
-    """Warn of a table where text is read line by line; `done` is what becomes of all columns of a line."""
-    if are_rows(first_lines[:FIRST_LINES]):
-        LOGGER.warning(
-            "%s: has tabs in its lines, as a table has; all columns of a line are %s as one text. Give one column"
-            " alone, as `cut -f1` does",
-            name,
-            done,
-        )
-
-
-def are_rows(lines: Sequence[bytes]) -> bool:
-    """Whether at least half of `lines`, the first of a file, that are not blank have a tab."""
-    written = [line for line in lines if line.strip()]
-    return 0 < len(written) <= 2 * sum(b"\t" in line for line in written)
