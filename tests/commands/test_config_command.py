@@ -160,7 +160,7 @@ def test_what_is_no_key_file_or_command_line_is_refused_in_a_line(
     for words, says in {
         (): "Write `why KEY`, or `diff A B`",
         ("why",): "Write `why KEY`, or `diff A B`",
-        ("wy", "x"): "expected one of [why, diff]",
+        ("wy", "x"): "action=wy: unknown. Choose why, diff",
         ("why", "model.d_modle"): "did you mean `model.d_model`?",
         ("why", "model.d_modle", str(a_run)): "did you mean `model.d_model`?",
         ("why", "model=big"): "no key given",
