@@ -204,7 +204,7 @@ def test_the_layers_are_those_that_transformers_returns(norm: Norm, tmp_path: Pa
         (["--layer", "1.5"], "--layer 1.5: not a layer"),
         (["--tokens", "pieces", "--output", "x.npy"], "--output x.npy: neither .npz nor .jsonl"),
         (["--output", "x.npz"], "--output x.npz: neither .npy nor .jsonl"),
-        (["--tokens", "letters"], "expected one of [pieces, words]"),
+        (["--tokens", "letters"], "tokens=letters: unknown. Choose pieces, words"),
         (["--tokens", "words", "--pooling", "first"], "--pooling first: of lines, but --tokens has none"),
         (["--tokens", "words", "--nearest", "1", "--among", "text"], "--tokens words: several vectors of a line"),
         (["--layer", "all", "--nearest", "1", "--among", "text"], "--layer all: several vectors of a line"),
