@@ -206,7 +206,8 @@ def test_other_text_and_other_tokens_are_not_warned_about(heard: pytest.LogCaptu
 def test_a_model_is_scored_as_its_corpus_was_and_a_flag_wins(tmp_path: Path) -> None:
     content = (FOLDER / "joint-pre.safetensors").read_bytes()
     put(tmp_path / "text", ["a b c"])
-    command = ["evaluate", "--checkpoint", "m", "--device", "cpu", "--source", "text", "--reference", "text"]
+    put(tmp_path / "reference", ["a b c"])
+    command = ["evaluate", "--checkpoint", "m", "--device", "cpu", "--source", "text", "--reference", "reference"]
     for data, flags, name in (
         ({}, [], "13a"),
         ({"bleu_tokenize": "char"}, [], "char"),

@@ -132,7 +132,7 @@ def test_overwriting_replaces_an_export_and_nothing_else(exported: Path) -> None
         ([*EXPORT, "--checkpoint", "model.safetensors"], 2, ["--checkpoint: names several", "tfm average"]),
         (["export", "ctranslate2", "--output", "out", "checkpoint=[a,b]"], 2, ["--checkpoint: names several"]),
         (["export", "ctranslate2", "--output", "out", "checkpoint={a: b}"], 2, ["no name of a model. Give a path"]),
-        ([*EXPORT, "--quantization", "int4"], 2, ["quantization: "]),
+        ([*EXPORT, "--quantization", "int4"], 2, ["quantization=int4: unknown. Choose "]),
         (export("huggingface", "--quantization", "int8"), 2, ["--quantization int8: huggingface keeps float32"]),
         (export("onnx", "--quantization", "int8"), 2, ["--quantization int8: onnx keeps float32"]),
         (export("onnx", "--to-name", "X"), 2, ["--to-name X: for the format argos only"]),
