@@ -290,6 +290,8 @@ def as_config_error(error: Exception, schema: type) -> ConfigError:
     if lines[0].endswith(_NO_LIST):
         value = _plain(getattr(cause.value, "_value", lambda: cause.value)(), Any)
         return ConfigError(f"{key}={value}: must be a list. Write {key}={as_list([value])}")
+    if lines[0].startswith("Cannot merge DictConfig with ListConfig") and is_option(key, schema):
+        return ConfigError(f"{key}: must be a table of keys, as {key}.NAME=VALUE")
     if lines[0].startswith("Cannot merge DictConfig with ListConfig") and not group_members(key, schema):
         return ConfigError(f"{key}: must be a list, and is a table of keys. `--cfg` prints every key with its value")
     if not lines[0].startswith("Could not create") and (members := group_members(key, schema)):
