@@ -175,7 +175,7 @@ def test_the_settings_of_a_plugin_are_listed_and_checked(folder: Path) -> None:
     )
     for wrong, says in (
         ("schedule.options.topp=0.3", "schedule.options.topp: unknown key; did you mean `schedule.options.top`?"),
-        ("schedule.options.top=high", "schedule.options.top: "),
+        ("schedule.options.top=high", "schedule.options.top=high: no number"),
         ("schedule.options.top=2", "schedule.options.top=2"),
     ):
         before = sorted(folder.rglob("*"))

@@ -234,7 +234,7 @@ def test_the_settings_of_an_exporter_are_listed_checked_and_given_to_it(folder: 
     for wrong, says in (
         ("options.paddin=2", "options.paddin: unknown key; did you mean `options.padding`?"),
         ("options.padding=9", "options.padding=9: out of range"),
-        ("options.padding=many", "options.padding: "),
+        ("options.padding=many", "options.padding=many: no whole number"),
     ):
         refused([*export, wrong], folder, code=2, says=[says])
     refused([*export[:1], "onnx", *export[2:], "options.padding=2"], folder, code=2, says=["options.padding: exporter"])
