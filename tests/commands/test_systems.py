@@ -39,7 +39,7 @@ NAMES = "data.train=['kö.en','kö.de']"
 PIPELINE = [
     ["prepare", *CORPUS, NAMES],
     [*TRAIN, NAMES],
-    [*TRAIN, NAMES, "train.max_steps=6"],
+    [*TRAIN, NAMES, "train.max_steps=6", "force=true"],
     ["average", "--last", "2", "--output", "average.safetensors"],
     ["translate", "--input", "text", "--output", "öut", "decode=greedy", "--device", "cpu"],
     ["translate", "--checkpoint", "runs/run/best", "decode=greedy", "--device", "cpu"],

@@ -18,6 +18,7 @@ import shutil
 import signal
 import stat
 import sys
+import tempfile
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -189,6 +190,7 @@ def _windows(fcntl: Any) -> None:
     os.unlink = os.remove = _in_no_use(real.unlink)
     os.rmdir = _in_no_use(real.rmdir)
     os.symlink = _not_permitted
+    tempfile.TemporaryFile = tempfile.NamedTemporaryFile  # that of Linux removes a file which it has open
     shutil.disk_usage = _disk_usage
 
     def fsync(descriptor: Any) -> None:
