@@ -17,7 +17,7 @@ from transformer_cli.models.device import tune_cpu_memory
 from transformer_cli.models.layers import dropout_mask
 from transformer_cli.models.linear import prefers_onednn, project
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 15
+ROUNDS = int(sys.argv[1]) if sys.argv[1:] and "churn" not in sys.argv else 15
 SHAPES = [
     (4096, 256, 768),
     (4096, 256, 1024),

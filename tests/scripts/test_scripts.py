@@ -223,7 +223,7 @@ def test_fine_tuning_is_measured(tree: Path) -> None:
 
 @pytest.mark.slow
 def test_classifiers_are_measured(tree: Path) -> None:
-    small = [VOCABULARY, "data.holdout=20", *_WIDTHS.split()[:4], *TRAINING]
+    small = ["data.tokenizer.vocab_size=auto", "data.holdout=20", *_WIDTHS.split()[:4], *TRAINING]
     one = {"CORPORA": "trec", "SEEDS": "1 2"}
     printed = start(tree, "bench_classification", "text", *small, environment=one)
     assert [row[2] for row in rows(printed)] == ["1", "2", "mean", "2 together"]
