@@ -28,7 +28,7 @@ from transformer_cli.data.numbered_tags import spaced as apart
 
 Links = Sequence[tuple[int, int]]
 Span = tuple[int, int]  # first and last word
-WORD = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
+FIRST, LAST = re.compile(r"[\w<]"), re.compile(r"[\w>](?=[^\w>]*\Z)")  # of a word, or of a tag around it
 SHARE, SHARE_ALONE, TRIED = 0.5, 0.15, 8
 N_TAGS = (1, 1, 1, 2, 2, 3)
 
@@ -96,10 +96,8 @@ def with_tags(words: Sequence[str], spans: Sequence[Span], alone: int | None = N
     if alone is not None:
         found[alone] = f"<1/> {found[alone]}"
     for number, (first, last) in reversed(list(enumerate(spans, 1))):  # inner ones first
-        before, rest = re.fullmatch(r"((?:(?!<)\W)*)(.*)", found[first], re.DOTALL).groups()  # type: ignore[union-attr]
-        found[first] = f"{before}<{number}>{rest}"
-        rest, behind = re.fullmatch(r"(.*?)((?:(?!>)\W)*)", found[last], re.DOTALL).groups()  # type: ignore[union-attr]
-        found[last] = f"{rest}</{number}>{behind}"
+        found[first] = FIRST.sub(lambda match, tag=f"<{number}>": tag + match[0], found[first], count=1)
+        found[last] = LAST.sub(lambda match, tag=f"</{number}>": match[0] + tag, found[last], count=1)
     return " ".join(found)
 
 

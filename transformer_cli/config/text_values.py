@@ -56,7 +56,7 @@ def override_as_written(text: str, command: str) -> str:
         value = choice[1]  # the same sweep; Hydra drops the quotes of the other spelling
     is_call = "(" in value  # of a function of Hydra, as range(start=1,stop=3), or no grammar at all
     written = f"{given}={_PARTS.sub(lambda part: _in_quotes(part, is_call=is_call), value)}"
-    return written if written == text or _is_grammatical(written) else text  # whose fault is told as it is given
+    return written if written == text or _is_grammatical(written) else text  # which is refused as it is given
 
 
 def _in_quotes(part: re.Match[str], *, is_call: bool) -> str:

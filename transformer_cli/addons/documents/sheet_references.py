@@ -164,7 +164,7 @@ class _Cells:
         return f'{text[: place.end()]}<{place["prefix"]}calcPr fullCalcOnLoad="1"/>{text[place.end() :]}'
 
     def cache(self, text: str) -> str:
-        """The fields of a pivot table and their values, if translations can still be told apart."""
+        """The fields of a pivot table and their values, if no two translations are the same."""
         names = list(_values(text, "cacheField", "name"))
         translated = [self.texts.get(name, name) for name in names]
         if re.search(r"<(?:\w+:)?cacheField\b[^<>]*\sformula=", text) or not _are_apart(translated):
