@@ -38,7 +38,7 @@ from transformer_cli.decoding.search import (
 from transformer_cli.decoding.search.automaton import automaton
 from transformer_cli.decoding.search.constraints import unsatisfied_terms
 from transformer_cli.decoding.search.loop import may_swap
-from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest
+from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest, largest_sums
 
 NO_CONSTRAINTS = Constraints()
 LONGEST = 4  # tokens; an end after at most three words, of which there are four: 85 finished sentences
@@ -441,6 +441,24 @@ def test_the_largest_are_those_that_a_sort_finds(n_vocab: int, distinct: int) ->
     assert values_R9.equal(x_RV.sort(dim=1, descending=True).values[:, :9])
     assert values_R9.equal(x_RV.gather(1, ids_R9))
     assert all(len(set(row)) == 9 for row in ids_R9.tolist())
+
+
+@each("n_vocab", [30, 2 * FEW, 8 * CHUNK + 3, CHUNK * 40 + 7])
+@each("n_live", [1, 4])
+@each("distinct", [5, 10**6])
+def test_the_largest_sums_are_those_that_a_sort_finds(n_vocab: int, n_live: int, distinct: int) -> None:
+    generator = torch.Generator().manual_seed(n_vocab)
+    n_sentences = FEW // (n_vocab * n_live) + 2
+    x_RV = torch.randint(distinct, (n_sentences * n_live, n_vocab), generator=generator).float()
+    x_RV[0, ::2] = -math.inf
+    before_BN = torch.randint(distinct, (n_sentences, n_live), generator=generator).double()
+    before_BN[1:, 1:2] = -math.inf
+    sum_BM = (before_BN[..., None] + x_RV.view(n_sentences, n_live, n_vocab)).flatten(1)
+    sums_B9, ids_B9, beam_B9 = largest_sums(before_BN, x_RV, 9)
+    at_B9 = beam_B9 * n_vocab + ids_B9
+    assert sums_B9.equal(sum_BM.sort(dim=1, descending=True).values[:, :9])
+    assert sums_B9.equal(sum_BM.gather(1, at_B9))
+    assert all(len(set(row)) == 9 for row in at_B9.tolist())
 
 
 @each(

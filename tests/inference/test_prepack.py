@@ -53,16 +53,23 @@ def test_what_a_step_calls_most_are_functions() -> None:
         decoder.step(torch.tensor([1, 1, 1, 1]), cache)
     finally:
         hook.remove()
-    assert called == {"TokenEmbedding", "SinusoidalPositions", "Residual"}
+    assert called == {"TokenEmbedding", "SinusoidalPositions"}
 
 
 @each("has_bias", [True, False])
-@each("n_rows", [1, 5, 200])
-def test_a_prepacked_product_is_the_product(n_rows: int, has_bias: bool) -> None:
+@each("n_rows", [1, 5, 64, 200])
+@each("by_onednn", [True, False])
+def test_a_prepacked_product_is_the_product(
+    by_onednn: bool, n_rows: int, has_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformer_cli.inference.prepack.prefers_onednn", lambda: by_onednn)
     torch.manual_seed(n_rows)
     x_LK, weight_NK, bias_N = torch.randn(n_rows, 48), torch.randn(33, 48), torch.randn(33) if has_bias else None
     exact_LN = F.linear(x_LK.double(), weight_NK.double(), None if bias_N is None else bias_N.double())
-    torch.testing.assert_close(PrepackedLinear(weight_NK, bias_N)(x_LK).double(), exact_LN, rtol=0, atol=1e-4)
+    packed = PrepackedLinear(weight_NK, bias_N)
+    assert (packed.weight is not None) is by_onednn
+    torch.testing.assert_close(packed(x_LK).double(), exact_LN, rtol=0, atol=1e-4)
+    torch.testing.assert_close(packed(x_LK[None]).double(), exact_LN[None], rtol=0, atol=1e-4)
 
 
 def test_only_float32_on_a_cpu_is_prepacked() -> None:

@@ -52,6 +52,7 @@ from transformer_cli.inference.force_decode import ForcedScores, IdPair, force_d
 from transformer_cli.inference.incremental import incremental_decoder
 from transformer_cli.inference.precision import dtype_of, in_precision, overflow_named
 from transformer_cli.inference.prepack import can_prepack, prepack
+from transformer_cli.inference.rounded_batches import RoundedDecoder
 from transformer_cli.inference.worker_pool import WorkerPool
 from transformer_cli.models.ensemble import AnyModel, Ensemble, build_all
 from transformer_cli.models.file import ModelFile
@@ -126,8 +127,10 @@ class TorchEngine:
         if parallel and device.type == "cpu" and not batch_invariant:
             self.pool = WorkerPool(lambda item: self._decode(*item, self._split_batches(item[1].config)))
         self.decoder: Any = incremental_decoder(self.model)  # has `start` and `step`
+        source_pad_id = tokenizers.source.pad_id
+        if device.type == "cpu" and not batch_invariant:
+            self.decoder = RoundedDecoder(self.decoder, source_pad_id=source_pad_id)
         if parallel and can_capture(self.model, device):
-            source_pad_id = tokenizers.source.pad_id
             self.decoder = CudaGraphDecoder(self.model, source_pad_id=source_pad_id, capture=cuda_graph_capture(device))
         self.free = free_memory(device)  # now: later the buffers of graphs have taken some
 

@@ -80,6 +80,8 @@ class FixedShapeCache:
 
 def with_fillers(which: Tensor, n: int) -> Tensor:
     """`which`, extended to `n` indices by those of the rows behind it."""
+    if len(which) == n:
+        return which
     return torch.cat([which, torch.arange(len(which), n, device=which.device)])
 
 
@@ -87,8 +89,10 @@ def fixed_shape(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Fixe
     """`step` on all rows of the cache, of which the caller gives the first R."""
 
     def step_all(ids_R: Tensor, cache: FixedShapeCache) -> Tensor:
-        logits_RV = step(F.pad(ids_R, (0, cache.n_rows - len(ids_R))), cache.cache)
-        return logits_RV[: len(ids_R)]
+        n_live = len(ids_R)
+        if n_live == cache.n_rows:
+            return step(ids_R, cache.cache)
+        return step(F.pad(ids_R, (0, cache.n_rows - n_live)), cache.cache)[:n_live]
 
     return step_all
 

@@ -119,7 +119,7 @@ class KVCache:
             if n_new == 1:
                 x_GHME.select(2, start).copy_(new_RHE)
             else:
-                new_GFHE = torch.unflatten(new_RHE, 0, (len(x_GHME), -1))
+                new_GFHE = torch.unflatten(new_RHE, 0, (x_GHME.size(0), -1))
                 x_GHME.narrow(2, start, n_new).copy_(new_GFHE.transpose(1, 2))
         first = self.first * n_new
         n_attended = start + n_new - first

@@ -18,13 +18,15 @@ from torch import Tensor, nn
 from transformer_cli.inference.precision import dtype_of
 from transformer_cli.models.device import release_cpu_memory
 from transformer_cli.models.layers import Dropout, FeedForward
-from transformer_cli.models.linear import Linear, has_onednn
+from transformer_cli.models.linear import Linear, has_onednn, prefers_onednn
 from transformer_cli.models.transformer import Transformer
 
 _ROWS = 128  # that the layout is chosen for; from 32 to 1,024 it is the same
-# Numbers of a matrix. For smaller ones oneDNN does not pay: a call takes 13 µs, and the first for each number of rows
-# compiles a kernel, 0.5 ms.
+# Numbers of a matrix. For smaller ones and few rows oneDNN does not pay: a call takes 13 µs.
 _LARGE = (1 << 16) + 1
+# From so many rows on it takes 0.4 to 0.9 of the time of MKL on a CPU of AMD; a source, whose number of tokens seldom
+# returns, has to save as much as its kernels take to compile.
+_MANY_ROWS, _MANY_TOKENS = 64, 512
 
 
 def prepack(model: Transformer) -> Transformer:
@@ -77,30 +79,39 @@ def can_prepack(model: nn.Module) -> bool:
     return dtype_of(model) is torch.float32 and all(one.is_cpu for one in model.parameters()) and has_onednn()
 
 
+def has_many_rows(x_LK: Tensor) -> bool:
+    """Whether a product with a small matrix, of a step, [R, K], or of sources, [B, S, K], is for oneDNN."""
+    return x_LK.numel() >= (_MANY_ROWS if x_LK.dim() == 2 else _MANY_TOKENS) * x_LK.size(-1)
+
+
 class PrepackedLinear(nn.Module):
-    """y = activation(x Wᵀ + b) in float32; small matrices are left to torch's default library."""
+    """y = activation(x Wᵀ + b) in float32; of small matrices those with few rows are left to torch's default library.
+
+    All of them where that is as fast: `prefers_onednn`.
+    """
 
     def __init__(self, weight_NK: Tensor, bias_N: Tensor | None) -> None:
         super().__init__()
         weight_NK = weight_NK.detach().float()  # in training it may be frozen in 16 bits
-        self.is_small = weight_NK.numel() < _LARGE
-        self.weight: Any = (
-            weight_NK.T.clone(memory_format=torch.contiguous_format)  # [K, N]
-            if self.is_small
-            else torch.ops.mkldnn._reorder_linear_weight(weight_NK, _ROWS)
-        )
+        self.uses_mkl = weight_NK.numel() < _LARGE
+        self.uses_onednn = not self.uses_mkl or prefers_onednn()
+        self.weight: Any = None
+        if self.uses_mkl:
+            self.weight_KN = weight_NK.T.clone(memory_format=torch.contiguous_format)
+        if self.uses_onednn:
+            self.weight = torch.ops.mkldnn._reorder_linear_weight(weight_NK, _ROWS)
         self.bias_N = None if bias_N is None else bias_N.detach()
         self.activation = "none"  # or "relu", as oneDNN names it
 
     def forward(self, x_LK: Tensor) -> Tensor:
         y_LN: Tensor
-        if self.is_small:
+        if self.uses_mkl and not (self.uses_onednn and has_many_rows(x_LK)):
             if self.bias_N is None:
-                y_LN = x_LK @ self.weight
+                y_LN = x_LK @ self.weight_KN
             elif x_LK.dim() == 2:
-                y_LN = torch.addmm(self.bias_N, x_LK, self.weight)
+                y_LN = torch.addmm(self.bias_N, x_LK, self.weight_KN)
             else:
-                y_LN = F.linear(x_LK, self.weight.T, self.bias_N)
+                y_LN = F.linear(x_LK, self.weight_KN.T, self.bias_N)
             return y_LN.relu_() if self.activation == "relu" else y_LN
         y_LN = torch.ops.mkldnn._linear_pointwise(x_LK, self.weight, self.bias_N, self.activation, [], "")
         return y_LN

@@ -132,15 +132,15 @@ class SelfAttention(Attention):
         """`forward` for the newest token of each row, which attends to what the cache returns, itself included."""
         q_RHE, k_RHE, v_RHE = self.project(x_RD, rotation)
         k_GHME, v_GHME = cache.append(layer, k_RHE, v_RHE)
-        q_GNHE = torch.unflatten(q_RHE, 0, (len(k_GHME), -1))
+        q_GNHE = torch.unflatten(q_RHE, 0, (k_GHME.size(0), -1))
         y_GNHE = decode_attention(q_GNHE, k_GHME, v_GHME, cache.mask_GHNM)
-        out_RD: Tensor = self.to_out(y_GNHE.reshape(len(x_RD), -1))
+        out_RD: Tensor = self.to_out(y_GNHE.reshape(x_RD.size(0), -1))
         return out_RD
 
     def project(self, x_LD: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, from one matrix product."""
         *qk_width, v_width = self.widths
-        qk_LD, v_LD = torch.split(self.to_qkv(x_LD), [sum(qk_width), v_width], dim=-1)
+        qk_LD, v_LD = torch.split_with_sizes(self.to_qkv(x_LD), [sum(qk_width), v_width], dim=-1)
         qk_LHE = torch.unflatten(qk_LD, -1, (2 * self.n_heads, -1))
         if rotation is not None:
             qk_LHE = apply_rotary(qk_LHE, rotation)
@@ -199,12 +199,12 @@ class CrossAttention(Attention):
     def step(self, x_RD: Tensor, layer: int, cache: EncoderDecoderCache) -> Tensor:
         """`forward` for the newest token of each row. All beams of a sentence share keys and values."""
         k_BHSE, v_BHSE = cache.memory_keys_BHSE[layer], cache.memory_values_BHSE[layer]
-        q_BNHE = torch.unflatten(self.split_heads(self.to_q(x_RD)), 0, (len(k_BHSE), -1))
+        q_BNHE = torch.unflatten(self.split_heads(self.to_q(x_RD)), 0, (k_BHSE.size(0), -1))
         if cache.keeps_attention and layer == len(cache.memory_keys_BHSE) - 1:
             scores_BHNS = q_BNHE.transpose(1, 2) @ k_BHSE.transpose(-1, -2) / math.sqrt(k_BHSE.size(-1))
             cache.keep_attention((scores_BHNS + cache.source_mask_BHNS).softmax(-1).mean(1))
         y_BNHE = decode_attention(q_BNHE, k_BHSE, v_BHSE, cache.source_mask_BHNS)
-        out_RD: Tensor = self.to_out(y_BNHE.reshape(len(x_RD), -1))
+        out_RD: Tensor = self.to_out(y_BNHE.reshape(x_RD.size(0), -1))
         return out_RD
 
     def queries_and_keys(self, x_TD: Tensor, memory_SD: Tensor) -> tuple[Tensor, Tensor]:

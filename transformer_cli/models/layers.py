@@ -138,8 +138,9 @@ class CausalLayer(EncoderLayer):
 
     def step(self, x_RD: Tensor, layer: int, cache: SelfAttentionCache, rotation: Rotation | None) -> Tensor:
         """`forward` for the newest token of each row; keys and values of the others are cached."""
-        x_RD = self.around_self_attention(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
-        x_RD = self.around_feed_forward(x_RD, self.feed_forward)
+        # Of few rows the call of a module takes as long as what it computes.
+        x_RD = self.around_self_attention.forward(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
+        x_RD = self.around_feed_forward.forward(x_RD, self.feed_forward)
         return x_RD
 
 
@@ -193,7 +194,7 @@ class DecoderLayer(nn.Module):
 
     def step(self, x_RD: Tensor, layer: int, cache: EncoderDecoderCache, rotation: Rotation | None) -> Tensor:
         """`forward` for the newest token of each row; keys and values of the others and of the source are cached."""
-        x_RD = self.around_self_attention(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
-        x_RD = self.around_cross_attention(x_RD, lambda x: self.cross_attention.step(x, layer, cache))
-        x_RD = self.around_feed_forward(x_RD, self.feed_forward)
+        x_RD = self.around_self_attention.forward(x_RD, lambda x: self.self_attention.step(x, layer, cache, rotation))
+        x_RD = self.around_cross_attention.forward(x_RD, lambda x: self.cross_attention.step(x, layer, cache))
+        x_RD = self.around_feed_forward.forward(x_RD, self.feed_forward)
         return x_RD

@@ -18,7 +18,7 @@ from transformer_cli.decoding.search.registry import SearchMethod, register_sear
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState, StepResult
-from transformer_cli.decoding.search.top_k import is_near_tie, largest, lowest_of_the_largest
+from transformer_cli.decoding.search.top_k import is_near_tie, largest, largest_sums, lowest_of_the_largest
 from transformer_cli.decoding.search.trace import TraceRecorder
 
 
@@ -200,34 +200,37 @@ class Beam:
         no term are in one bank.
         """
         n_sentences, n_candidates = len(state.live_log_prob_BN), 2 * self.n_live + 1
-        n_row = min(n_candidates if self.terms is None else n_candidates + self.terms.n_tokens, log_p_RV.size(1))
-        before_R1 = state.live_log_prob_BN.reshape(-1, 1)  # [B, N] -> [R, 1]
-        key_RV = log_p_RV if ranking_RV is None else ranking_RV
-        if exact:
-            ids_RM = lowest_of_the_largest(before_R1 + key_RV, n_row)
-            key_RM = key_RV.gather(1, ids_RM)
+        before_BN, key_RV = state.live_log_prob_BN, log_p_RV if ranking_RV is None else ranking_RV
+        if not exact and self.terms is None:
+            ranking_BM, ids_BM, beam_BM = largest_sums(before_BN, key_RV, n_candidates)
         else:
-            key_RM, ids_RM = largest(key_RV, n_row)
-        if self.terms is not None:
-            key_RM, ids_RM = self.terms.add(key_RM, ids_RM, log_p_RV)
-
-        ranking_BM, ids_BM = (x_RM.view(n_sentences, -1) for x_RM in (before_R1 + key_RM, ids_RM))  # [R, M] -> [B, N·M]
-        n_sorted = n_candidates if self.terms is None else ranking_BM.size(1)
-        if exact:
-            order_BM = by_tie_rule(ranking_BM, ids_BM, self.n_live)[:, :n_sorted]
-            sorted_BM = ranking_BM.gather(1, order_BM)
-        else:
-            sorted_BM, order_BM = ranking_BM.topk(n_sorted)
-        log_prob_BM = sorted_BM
+            before_R1 = before_BN.reshape(-1, 1)  # [B, N] -> [R, 1]
+            n_row = min(n_candidates if self.terms is None else n_candidates + self.terms.n_tokens, log_p_RV.size(1))
+            if exact:
+                ids_RM = lowest_of_the_largest(before_R1 + key_RV, n_row)
+                key_RM = key_RV.gather(1, ids_RM)
+            else:
+                key_RM, ids_RM = largest(key_RV, n_row)
+            if self.terms is not None:
+                key_RM, ids_RM = self.terms.add(key_RM, ids_RM, log_p_RV)
+            ranking_BM, ids_BM = (x_RM.view(n_sentences, -1) for x_RM in (before_R1 + key_RM, ids_RM))  # [B, N·M]
+            n_sorted = n_candidates if self.terms is None else ranking_BM.size(1)
+            if exact:
+                order_BM = by_tie_rule(ranking_BM, ids_BM, self.n_live)[:, :n_sorted]
+                ranking_BM = ranking_BM.gather(1, order_BM)
+            else:
+                ranking_BM, order_BM = ranking_BM.topk(n_sorted)
+            ids_BM, beam_BM = ids_BM.gather(1, order_BM), order_BM.div(ids_RM.size(1), rounding_mode="floor")
+        log_prob_BM = ranking_BM
         if ranking_RV is not None:
-            log_prob_RM = before_R1 + log_p_RV.gather(1, ids_RM)
-            log_prob_BM = log_prob_RM.view(n_sentences, -1).gather(1, order_BM)  # [R, M] -> [B, N·M]
-        beam_BM = order_BM.div(ids_RM.size(1), rounding_mode="floor")
-        found = Candidates(sorted_BM, log_prob_BM, ids_BM.gather(1, order_BM), beam_BM)
+            at_BM = beam_BM * log_p_RV.size(1) + ids_BM
+            log_p_BM = log_p_RV.reshape(n_sentences, -1).gather(1, at_BM)  # [R, V] -> [B, N·V]
+            log_prob_BM = before_BN.gather(1, beam_BM) + log_p_BM
+        found = Candidates(ranking_BM, log_prob_BM, ids_BM, beam_BM)
         # Between infinities there is no difference.
         is_unsure = None
         if self.settles_equals and not exact:
-            is_unsure = (sorted_BM[:, :-1] - sorted_BM[:, 1:] == 0).any()
+            is_unsure = (ranking_BM[:, :-1] - ranking_BM[:, 1:] == 0).any()
         if self.terms is None:
             return found, is_unsure, state.is_near_tie_B
         order_BM, is_near_tie_B = self.terms.order(found.ranking_BM, found.ids_BM, found.beam_BM, n_candidates)

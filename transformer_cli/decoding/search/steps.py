@@ -124,9 +124,9 @@ class SearchSteps:
         """One more token for every live hypothesis."""
         if self.beam_BN is not None:
             self.model.reorder((self.row_B1 + self.beam_BN).flatten())  # [B, N] -> [R]
+        self.scratch = None
         logits_RV = self.model.logits(self.ids_BN.flatten())  # [B, N] -> [R]
-        # In float32 at least. One kernel: on a CPU logsumexp alone takes twice as long as all of this.
-        log_p_RV = logits_RV.log_softmax(dim=-1, dtype=torch.promote_types(logits_RV.dtype, torch.float32))
+        log_p_RV = log_probabilities(logits_RV)
         is_broken_R = log_p_RV[:, self.control.eos].isnan()
         if self.recorder is not None:
             self.recorder.start_step(log_p_RV, len(self.own_N))
@@ -152,7 +152,7 @@ class SearchSteps:
         if self.freezes:
             self._write(result, done_B, is_broken_R)
         else:
-            self.scratch = (logits_RV, log_p_RV)  # until the next step has its own: a CPU would give the memory back
+            self.scratch = log_p_RV  # until the next step has its own: a CPU would give the memory back
             self.state, self.ids_BN, self.beam_BN = result.state, result.ids_BN, result.beam_BN
             self.done_at_B, self.broken_at_1 = done_B, is_broken_R.any()[None]  # at this step: read at once
 
@@ -231,6 +231,17 @@ class SearchSteps:
         self.length_1.copy_(other.length_1)
         self.broken_at_1.zero_()
         self.n_taken = other.n_taken
+
+
+def log_probabilities(logits_RV: Tensor) -> Tensor:
+    """log softmax, in float32 at least; on a CPU in the place of the logits, since new memory costs more than a pass.
+
+    One kernel: on a CPU logsumexp alone takes twice as long as all of this.
+    """
+    dtype = torch.promote_types(logits_RV.dtype, torch.float32)
+    if logits_RV.is_cpu and logits_RV.dtype is dtype:
+        return torch.log_softmax(logits_RV, dim=-1, out=logits_RV)
+    return logits_RV.log_softmax(dim=-1, dtype=dtype)
 
 
 def first_row(state: SearchState) -> Tensor:
