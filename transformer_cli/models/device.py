@@ -102,7 +102,7 @@ def accumulation_dtype(device: torch.device) -> torch.dtype:
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of glibc's malloc.h
 _NEVER = 2**31 - 1
-_N_PRIMITIVES = 64  # more than a batch uses: some 40 in four layers of each stack
+_N_PRIMITIVES = 128  # more than a search uses: some 20 sizes of a batch, five matrices of a layer and the output
 
 
 def tune_cpu_memory() -> None:
