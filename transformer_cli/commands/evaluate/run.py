@@ -41,9 +41,10 @@ def evaluate_models(config: EvaluateConfig) -> None:
     """Open the models; the task that they were trained for scores them."""
     from transformer_cli.decoding.opening import open_models  # here: files are scored without torch
     from transformer_cli.evaluation.saved import check_save, named_files
-    from transformer_cli.models.device import choose_device
+    from transformer_cli.models.device import choose_device, tune_cpu_memory
 
     device = choose_device(config.device)
+    tune_cpu_memory()
     check_save(config, named_files(config.checkpoint))
     kinds = [task.model for task in all_tasks()]
     opened = open_models(config.checkpoint, runs=config.runs, engine=config.engine, decode=config.decode, kinds=kinds)

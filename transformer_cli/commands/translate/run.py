@@ -27,7 +27,7 @@ from transformer_cli.decoding.results import Translated
 from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, DataError
 from transformer_cli.logs import LOGGER
-from transformer_cli.models.device import choose_device
+from transformer_cli.models.device import choose_device, tune_cpu_memory
 from transformer_cli.text_io import (
     BOM,
     STDIN,
@@ -54,6 +54,7 @@ def run(config: TranslateConfig) -> None:
         DOCUMENT_FORMATS[config.format].translate_file(config)
         return
     device = choose_device(config.device)
+    tune_cpu_memory()
     with ExitStack() as files:
 
         def open_filter(sink: Sink, is_typed: bool) -> TranslationFilter:
