@@ -4,12 +4,14 @@ Shapes: M rows, K in, N out.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from transformer_cli.addons.benchmarks.decoders import BASELINES, BATCHES_OF_32, TFM
 from transformer_cli.addons.benchmarks.keys import BenchConfig
@@ -17,9 +19,10 @@ from transformer_cli.addons.benchmarks.matmuls import Projection, count_projecti
 from transformer_cli.addons.benchmarks.timing import best
 from transformer_cli.addons.benchmarks.training import skeleton
 from transformer_cli.addons.benchmarks.worker import BenchmarkWorker
+from transformer_cli.inference.prepack import PrepackedLinear
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.file import ModelFile
-from transformer_cli.models.linear import project
+from transformer_cli.models.linear import has_onednn, project
 
 FIXED_LENGTH = 20  # tokens of each source and translation of a random model
 N_ALONE = 10  # sentences per round that are also translated one at a time; each round has different ones
@@ -207,14 +210,19 @@ class MatrixProducts:
 
         All weights together exceed the CPU cache, so they are read from memory as in a decoder step.
         """
-        weights = [torch.randn(one.n, one.k, device=self.device) for one in chain]
+        products = [self._product(torch.randn(one.n, one.k, device=self.device)) for one in chain]
         inputs = {k: torch.randn(chain[0].m, k, device=self.device) for k in {one.k for one in chain}}
 
         def work() -> None:
-            for one, weight_NK in zip(chain, weights, strict=True):
-                project(inputs[one.k], weight_NK)
+            for one, product in zip(chain, products, strict=True):
+                product(inputs[one.k])
 
         return best(work, self.device, budget_s=0.05)
+
+    def _product(self, weight_NK: Tensor) -> Callable[[Tensor], Tensor]:
+        """The product as a search makes it."""
+        is_prepacked = self.device.type == "cpu" and has_onednn()
+        return PrepackedLinear(weight_NK, None) if is_prepacked else partial(project, weight_NK=weight_NK)
 
 
 def group_sizes(sizes: Sequence[int]) -> list[tuple[int, int]]:
