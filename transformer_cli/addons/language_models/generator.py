@@ -130,7 +130,7 @@ class Generator:
             nonlocal has_begun
             if not has_begun:  # the search begins with BOS: the logits after the prompt are known
                 has_begun = True
-                return logits_1V.expand(len(ids_N), -1)
+                return logits_1V.repeat(len(ids_N), 1)
             if stream is not None:
                 stream(int(ids_N))
             return self.decoder.step(ids_N, cache)

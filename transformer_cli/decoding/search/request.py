@@ -80,7 +80,8 @@ class Hypothesis:
 class SearchRequest(Generic[CacheT]):
     """The input of a search: a batch of encoded sentences."""
 
-    step: Callable[[Tensor, CacheT], Tensor]  # newest token of each row, cache -> logits_RV of the next one
+    # Newest token of each row, cache -> logits_RV of the next one, which the search writes over.
+    step: Callable[[Tensor, CacheT], Tensor]
     cache: CacheT  # with `rows_per_sentence` rows for each sentence; an AttendingCache for a coverage penalty
     control: ControlIds
     max_lengths_B: Tensor  # best on the host, with `device`: reading them from a device waits for it
