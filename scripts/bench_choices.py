@@ -1,6 +1,7 @@
 """Implementations that training on a CPU chooses, beside the defaults of torch: a table of benchmarks/training.md.
 
 python scripts/bench_choices.py [ROUNDS]
+python scripts/bench_choices.py search          # the products of a search, a table of benchmarks/decoding.md
 """
 
 import statistics
@@ -8,16 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 
+from transformer_cli.inference.prepack import PrepackedLinear
 from transformer_cli.models.attention_kernels import fused_attention
 from transformer_cli.models.device import tune_cpu_memory
 from transformer_cli.models.layers import dropout_mask
 from transformer_cli.models.linear import prefers_onednn, project
 
-ROUNDS = int(sys.argv[1]) if sys.argv[1:] and "churn" not in sys.argv else 15
+ROUNDS = next((int(argument) for argument in sys.argv[1:] if argument.isdigit()), 15)
 SHAPES = [
     (4096, 256, 768),
     (4096, 256, 1024),
@@ -62,6 +65,27 @@ def attention() -> tuple[Callable[[], object], Callable[[], object]]:
     return ours, lambda: torch.autograd.grad(F.scaled_dot_product_attention(*qkv), qkv, grad)
 
 
+def search_products() -> None:
+    """Print what a core makes of the products of a search, by the libraries of `PrepackedLinear`."""
+    torch.set_num_threads(1)
+    print("| GFLOP/s | tfm | torch by itself | ratio |\n|---|---:|---:|---:|")
+    for k, n in ((128, 384), (128, 128), (128, 512), (512, 128), (128, 10_112)):
+        weight, bias = torch.randn(n, k), torch.randn(n)
+        packed = PrepackedLinear(weight, bias)
+        for rows in (4, 32, 64, 128, 512):
+            x, n_calls = torch.randn(rows, k), max(1, 50_000_000 // (rows * k * n))
+            ways = (partial(packed.forward, x), partial(F.linear, x, weight, bias))
+            with torch.inference_mode():
+                tfm, default, ratio = in_turn(*(partial(repeated, way, n_calls) for way in ways))
+            flop = 2e-6 * rows * k * n * n_calls
+            print(f"| {rows} × {k} × {n} | {flop / tfm:.0f} | {flop / default:.0f} | {ratio:.2f} |")
+
+
+def repeated(work: Callable[[], object], n_times: int) -> None:
+    for _ in range(n_times):
+        work()
+
+
 def churn() -> None:
     """Allocate and free tensors as large as logits, and print the median milliseconds of one."""
     if "keep" in sys.argv:
@@ -98,4 +122,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    churn() if "churn" in sys.argv else main()
+    churn() if "churn" in sys.argv else search_products() if "search" in sys.argv else main()

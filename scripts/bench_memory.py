@@ -143,7 +143,7 @@ def measure(way: str, start: Path, overrides: list[str]) -> dict[str, object]:
     if status:
         sys.exit(f"{way}: {err[-2000:]}")
     size = (run / "model.safetensors").stat().st_size
-    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[:-1]]
     fastest = max(one["tokens_per_second"] for one in logged if one["kind"] == "train")
     shutil.rmtree(run)
     return {

@@ -40,8 +40,8 @@ EXCLUDED: dict[str, dict[str, str]] = {
     },
     "decoding/search/top_k.py": {
         "FEW =": "the speed alone",
-        "if n_chunks < 3 * n": "the speed alone",
-        "if n_chunks < 5 * n": "the speed alone",
+        "CHUNK < 3 * n": "the speed alone",
+        "CHUNK < 5 * n": "the speed alone",
         "<= FEW": "the speed alone",
     },
     "decoding/search/logits_processors.py": {

@@ -162,6 +162,7 @@ def test_batch_invariance_is_timed(tree: Path) -> None:
 @pytest.mark.slow
 def test_implementations_are_timed(tree: Path) -> None:
     assert len(rows(start(tree, "bench_choices.py", "1"))) > 5
+    assert len(rows(start(tree, "bench_choices.py", "search", "1"))) > 20
 
 
 @pytest.mark.slow

@@ -292,7 +292,7 @@ class TorchEngine:
             cancelled=None if is_cancelled is None else lambda: [is_cancelled(segment) for segment in batch],
         )
         if self.batch_invariant or fixed:
-            fixed_cache = FixedShapeCache(cache, n_sentences, n_rows=n_sentences * n_beams, n_live=len(batch))
+            fixed_cache = FixedShapeCache(cache, n_sentences, n_beams, n_live=len(batch))
             search_request = replace(search_request, step=fixed_shape(self.decoder.step), cache=fixed_cache)
         if self.shortlist is None:
             return self._run(search_request)

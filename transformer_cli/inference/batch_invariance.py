@@ -64,13 +64,22 @@ class FixedShapeCache:
 
     cache: DecoderCache | EnsembleCache
     n_sentences: int
-    n_rows: int
+    beam_size: int
     n_live: int  # sentences that are not finished
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_sentences * self.beam_size
 
     @property
     def attention_BNS(self) -> Tensor:
         assert self.cache.attention_BNS is not None
         return self.cache.attention_BNS[: self.n_live]
+
+    def padded(self, ids_R: Tensor) -> Tensor:
+        """An id for each row, of which fillers have any."""
+        n_fillers = self.n_rows - len(ids_R)
+        return F.pad(ids_R, (0, n_fillers)) if n_fillers else ids_R
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         self.n_live = self.n_live if sentences_B is None else len(sentences_B)
@@ -89,10 +98,7 @@ def fixed_shape(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Fixe
     """`step` on all rows of the cache, of which the caller gives the first R."""
 
     def step_all(ids_R: Tensor, cache: FixedShapeCache) -> Tensor:
-        n_live = len(ids_R)
-        if n_live == cache.n_rows:
-            return step(ids_R, cache.cache)
-        return step(F.pad(ids_R, (0, cache.n_rows - n_live)), cache.cache)[:n_live]
+        return step(cache.padded(ids_R), cache.cache)[: len(ids_R)]
 
     return step_all
 

@@ -85,7 +85,7 @@ class CudaGraphCache(FixedShapeCache):
         super().reorder(rows_R, sentences_B)
         n_sentences = smaller(self.n_sentences, self.n_live)
         if n_sentences < self.n_sentences:
-            self.n_sentences, self.n_rows = n_sentences, n_sentences * self.shape.beam_size
+            self.n_sentences = n_sentences
             self.cache = self.static.front(n_sentences)
 
     def fits_smaller(self, n_sentences: int) -> bool:
@@ -142,7 +142,7 @@ class CudaGraphDecoder:
         return CudaGraphCache(
             static.front(n_sentences),
             n_sentences,
-            n_rows=n_sentences * beam_size,
+            beam_size,
             n_live=n_live,
             shape=shape,
             static=static,

@@ -7,7 +7,6 @@ Shapes: B sentences, S source, R rows, K tokens of a shortlist, V vocabulary, X 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,16 +29,12 @@ def rounded_size(n_sentences: int, beam_size: int) -> int:
     return -(-n_sentences // multiple) * multiple
 
 
-@dataclass
 class RoundedCache(FixedShapeCache):
     """A cache that shrinks by many sentences at once."""
-
-    beam_size: int
 
     def reorder(self, rows_R: Tensor, sentences_B: Tensor | None = None) -> None:
         if sentences_B is not None:
             self.n_sentences = rounded_size(len(sentences_B), self.beam_size)
-            self.n_rows = self.n_sentences * self.beam_size
         super().reorder(rows_R, sentences_B)
 
 
@@ -62,7 +57,7 @@ class RoundedDecoder:
         cache = self.decoder.start(
             source_BS, beam_size=beam_size, max_length=max_length, keeps_attention=keeps_attention
         )
-        return RoundedCache(cache, n_sentences, n_sentences * beam_size, n_live, beam_size)
+        return RoundedCache(cache, n_sentences, beam_size, n_live)
 
     def restricted_step(self, ids_R: Tensor, cache: RoundedCache, outputs: Sequence[RestrictedOutput]) -> Tensor:
         """Computes a step as `TransformerDecoder.restricted_step` does, [R, K]; `outputs` are of live sentences."""
@@ -70,8 +65,6 @@ class RoundedDecoder:
         def of_live(output: RestrictedOutput, y_XD: Tensor) -> Tensor:
             return output(y_XD[: len(y_XD) * cache.n_live // cache.n_sentences])
 
-        ids_R = F.pad(ids_R, (0, cache.n_rows - len(ids_R)))
-        logits_RK: Tensor = self.decoder.restricted_step(
-            ids_R, cache.cache, [partial(of_live, output) for output in outputs]
-        )
+        live: list[Any] = [partial(of_live, output) for output in outputs]
+        logits_RK: Tensor = self.decoder.restricted_step(cache.padded(ids_R), cache.cache, live)
         return logits_RK

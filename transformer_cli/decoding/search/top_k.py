@@ -17,6 +17,9 @@ FEW = 50_000  # numbers; of fewer, torch.topk takes less time than ten calls do
 
 def largest(x_RV: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """The `n` largest of each row, in order, and their indices; of equals any, as torch.topk gives them."""
+    if is_small(x_RV, n):
+        top = x_RV.topk(n)
+        return top.values, top.indices
     values_Rn, ids_Rn, _ = largest_sums(x_RV.new_zeros(1, 1).expand(len(x_RV), 1), x_RV, n)
     return values_Rn, ids_Rn
 
@@ -30,10 +33,8 @@ def largest_sums(before_BN: Tensor, x_RV: Tensor, n: int) -> tuple[Tensor, Tenso
     n_sentences, n_live = before_BN.shape
     n_vocab = x_RV.size(1)
     n_chunks = n_vocab // CHUNK
-    if n_chunks < 4 * n or x_RV.numel() < FEW:
+    if is_small(x_RV, n):
         top = x_RV.topk(min(n, n_vocab))
-        if n_live == 1 and n <= n_vocab:
-            return before_BN + top.values, top.indices, torch.zeros_like(top.indices)
         sums_BM = (before_BN.reshape(-1, 1) + top.values).view(n_sentences, -1)  # [R, M] -> [B, N·M]
         sums_Bn, at_Bn = sums_BM.topk(n)
         ids_Bn = top.indices.view(n_sentences, -1).gather(1, at_Bn)
@@ -59,6 +60,11 @@ def largest_sums(before_BN: Tensor, x_RV: Tensor, n: int) -> tuple[Tensor, Tenso
         ids_Bn = torch.where(is_behind_Bn, n_in_chunks + behind_Bn % n_behind, ids_Bn)
         beam_Bn = torch.where(is_behind_Bn, behind_Bn.div(n_behind, rounding_mode="floor"), beam_Bn)
     return sums_Bn, ids_Bn, beam_Bn
+
+
+def is_small(x_RV: Tensor, n: int) -> bool:
+    """Whether one call of torch.topk takes less time than chunks do."""
+    return x_RV.size(1) // CHUNK < 4 * n or x_RV.numel() < FEW
 
 
 def lowest_of_the_largest(x_RV: Tensor, n: int) -> Tensor:
