@@ -3,15 +3,17 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from tests.addons.interop.toy_languages import nllb
 from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
-from transformer_cli.addons.benchmarks.students import Contender, mark_best
+from transformer_cli.addons.benchmarks.students import Contender, mark_best, measure_in_turn
 from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 
 
@@ -108,6 +110,27 @@ def test_the_front_has_what_no_other_beats(speeds: list[float], scores: list[flo
     ]
     mark_best(contenders)
     assert [one.is_best for one in contenders] == best
+
+
+def test_the_tokens_are_counted_by_one_vocabulary() -> None:
+    """A model of half as many pieces for a line is not twice as fast."""
+
+    class Fake:
+        """A translator that cuts lines into pieces of `width` characters."""
+
+        def __init__(self, width: int) -> None:
+            self.width, self.tokenizers = width, SimpleNamespace(source=self)
+
+        def encode(self, lines: list[str]) -> list[list[int]]:
+            return [[0] * (len(line) // self.width) for line in lines]
+
+        def translate(self, lines: list[str]) -> list[SimpleNamespace]:
+            return [SimpleNamespace(hypotheses=[(line,)]) for line in lines]
+
+    contenders = [Contender("m", "fr", "torch", "greedy", 1, Fake(width), 1.0, 1.0) for width in (2, 1)]  # type: ignore[arg-type]
+    measure_in_turn(contenders, ["abcd", "ab"], 1, torch.device("cpu"))
+    assert [one.n_tokens for one in contenders] == [5, 5]
+    assert [len(one.seconds) for one in contenders] == [1, 1]
 
 
 @each(

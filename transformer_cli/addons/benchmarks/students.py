@@ -52,7 +52,7 @@ class Contender:
     translator: Translator
     megabytes: float  # of the file or folder that the engine reads
     load_s: float
-    n_tokens: int = 0  # of the source, by the model's own tokenizer, EOS counted
+    n_tokens: int = 0  # of the source, by the first model's tokenizer, EOS counted
     seconds: list[float] = field(default_factory=list)
     alone: list[float] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
     for threads in thread_counts(device):
         with n_threads(threads):
             opened = list(_opened(config, device, threads, set(without), found.notes if threads == 1 else []))
-            _measure(opened, lines, config.rounds, device)
+            measure_in_turn(opened, lines, config.rounds, device)
             contenders += opened
     for one in contenders:
         _score(one, config, references)
@@ -110,7 +110,7 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
     n_alone = min(len(lines), LINES_ALONE)
     found.notes.append(
         f"{len(lines):,} lines of {config.source}, the first {n_alone} also one at a time. Source tokens are those of"
-        " each model's own vocabulary, EOS counted. MB are of the files that the engine reads. Rounds:"
+        " the first model's vocabulary, EOS counted, for every row. MB are of the files that the engine reads. Rounds:"
         f" {config.rounds}, in turn; the median, in brackets the quartiles. Pareto: no other is as fast and has more"
         " BLEU."
     )
@@ -242,9 +242,12 @@ def weights_size(translator: Translator, path: Path, model: ModelFile | Exported
     return sum(file.stat().st_size for file in Path(directory).rglob("*") if file.is_file())
 
 
-def _measure(contenders: Sequence[Contender], lines: Sequence[str], rounds: int, device: torch.device) -> None:
+def measure_in_turn(contenders: Sequence[Contender], lines: Sequence[str], rounds: int, device: torch.device) -> None:
+    """Translate the lines by each of them once for the texts, and then in `rounds` for the seconds."""
+    # One count for all: a model of fewer pieces has more of them in a line, and is no faster for it.
+    n_tokens = sum(len(ids) + 1 for ids in contenders[0].translator.tokenizers.source.encode(lines))
     for one in contenders:
-        one.n_tokens = sum(len(ids) + 1 for ids in one.translator.tokenizers.source.encode(lines))
+        one.n_tokens = n_tokens
         one.texts = _texts(one.translator, lines)
     for _ in range(rounds):
         for one in contenders:
