@@ -31,7 +31,7 @@ from transformer_cli.config.model import Activation, ModelConfig, Norm, Position
 from transformer_cli.config.train import InitConfig, TrainConfig, TrainSettings
 from transformer_cli.decoding.results import TranslateOptions
 from transformer_cli.errors import ConfigError
-from transformer_cli.inference.incremental import TransformerDecoder
+from transformer_cli.inference.incremental import TransformerDecoder, of_each_row
 from transformer_cli.inference.kv_cache import MAX_BEAM_GROUP
 from transformer_cli.models.attention import SelfAttention
 from transformer_cli.models.embeddings import NarrowEmbedding, make_embedding
@@ -155,7 +155,7 @@ def test_static_buffers_have_the_same_window(beam_size: int) -> None:
     ids_R = torch.tensor([1, 1, 1, 1])[: 2 * beam_size]
     for length in range(8):
         static.advance(length, 8)
-        logits_RV = decoder.step(ids_R, growing)
+        logits_RV = of_each_row(decoder.step(ids_R, growing), len(ids_R))
         torch.testing.assert_close(decoder.step(ids_R, static), logits_RV)
         rows_R = (
             torch.arange(2 * beam_size) if beam_size == 1 else torch.tensor([[1, 0, 2, 2], [0, 1, 3, 2]][length % 2])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tests.support.each import each
 from transformer_cli.config.model import Activation, Autoregression, ModelConfig, Norm, Positions, Tying, Vocabulary
 from transformer_cli.errors import ConfigError
-from transformer_cli.inference.incremental import TransformerDecoder
+from transformer_cli.inference.incremental import TransformerDecoder, of_each_row
 from transformer_cli.models.attention_kernels import attention_weights
 from transformer_cli.models.build import build_model
 from transformer_cli.models.layers import Dropout, FeedForward
@@ -106,7 +106,8 @@ def test_decoding_step_by_step_equals_decoding_at_once(
     cache = decoder.start(source_BS, beam_size=2, max_length=8)
     for length in range(1, 9):
         at_once_RV = model(source_BS.repeat_interleave(2, dim=0), prefix_RT)[:, -1]
-        torch.testing.assert_close(decoder.step(prefix_RT[:, -1], cache), at_once_RV, rtol=0, atol=tolerance)
+        logits_RV = of_each_row(decoder.step(prefix_RT[:, -1], cache), len(prefix_RT))
+        torch.testing.assert_close(logits_RV, at_once_RV, rtol=0, atol=tolerance)
         assert cache.length == length
         if length in moves:
             rows, sentences = moves[length]

@@ -98,7 +98,8 @@ def fixed_shape(step: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Fixe
     """`step` on all rows of the cache, of which the caller gives the first R."""
 
     def step_all(ids_R: Tensor, cache: FixedShapeCache) -> Tensor:
-        return step(cache.padded(ids_R), cache.cache)[: len(ids_R)]
+        logits_XV = step(cache.padded(ids_R), cache.cache)
+        return logits_XV[: len(logits_XV) * cache.n_live // cache.n_sentences]
 
     return step_all
 

@@ -79,9 +79,9 @@ class TransformerDecoder:
         return self.model.decoder.project_memory(self.model.encode(source_BS, source)), source.mask_B11L
 
     def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
-        """Logits of the token after `ids_R`, the newest token of each row; `cache` grows by one position.
+        """Logits of the token after `ids_R`, the newest token of each row, [R, V]; `cache` grows by one position.
 
-        All rows of a sentence have to begin with the same token.
+        All rows of a sentence have to begin with the same token: in the first step identical rows have one of logits.
         """
         return self._step(ids_R, cache, self.model.output_embedding.logits)
 
@@ -95,10 +95,8 @@ class TransformerDecoder:
 
     @torch.no_grad()
     def _step(self, ids_R: Tensor, cache: DecoderCache, logits: Callable[[Tensor], Tensor]) -> Tensor:
-        n_identical = cache.n_identical_rows
-        y_RD = self.model.decoder.step(self.model.target_embedding(ids_R[::n_identical]), cache)
-        logits_RV = logits(y_RD)
-        return logits_RV.repeat_interleave(n_identical, dim=0) if n_identical > 1 else logits_RV
+        ids_X = ids_R[:: cache.n_identical_rows]
+        return logits(self.model.decoder.step(self.model.target_embedding(ids_X), cache))
 
 
 class EnsembleDecoder:
@@ -130,7 +128,7 @@ class EnsembleDecoder:
     def step(self, ids_R: Tensor, cache: EnsembleCache) -> Tensor:
         """Computes a step as `TransformerDecoder.step` does, [R, V]."""
         each = zip(self.members, cache.caches, strict=True)
-        return mean([member.step(ids_R, its_cache) for member, its_cache in each])
+        return mean_of_rows([member.step(ids_R, its_cache) for member, its_cache in each])
 
     def restricted_outputs(self, ids_BK: Tensor, is_behind_BK: Tensor) -> list[RestrictedOutput]:
         """The output layer of each member."""
@@ -139,7 +137,19 @@ class EnsembleDecoder:
     def restricted_step(self, ids_R: Tensor, cache: EnsembleCache, outputs: Sequence[RestrictedOutput]) -> Tensor:
         """Computes a step as `TransformerDecoder.restricted_step` does, [R, K]."""
         each = zip(self.members, cache.caches, outputs, strict=True)
-        return mean([member.restricted_step(ids_R, its_cache, [output]) for member, its_cache, output in each])
+        return mean_of_rows([member.restricted_step(ids_R, its_cache, [out]) for member, its_cache, out in each])
+
+
+def of_each_row(logits_XV: Tensor, n_rows: int) -> Tensor:
+    """The logits of a step for each row, [R, V]: in the first one identical rows have the same."""
+    n_identical = n_rows // len(logits_XV)
+    return logits_XV if n_identical == 1 else logits_XV.repeat_interleave(n_identical, dim=0)
+
+
+def mean_of_rows(each: Sequence[Tensor]) -> Tensor:
+    """The mean of the members' logits, of which some have one row for identical ones."""
+    n_rows = max(map(len, each))
+    return mean([of_each_row(logits_XV, n_rows) for logits_XV in each])
 
 
 IncrementalDecoder: TypeAlias = TransformerDecoder | EnsembleDecoder

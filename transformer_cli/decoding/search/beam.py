@@ -57,7 +57,8 @@ def beam_search(request: SearchRequest[Any]) -> list[list[Hypothesis]]:
     state.live_log_prob_BN.view(-1, n_groups, beam.n_live)[..., 1:] = -math.inf  # equals are one
     advance = beam if n_groups == 1 else Groups(beam, n_groups, config.diversity_strength)
     states = [] if terms is None else [terms]
-    return run_search(request, state, advance, scoring, states, reorders=True, can_capture=terms is None)
+    can = {"can_capture": terms is None, "shares_first": terms is None and n_groups == 1}
+    return run_search(request, state, advance, scoring, states, reorders=True, **can)
 
 
 register_search(
@@ -200,7 +201,8 @@ class Beam:
         no term are in one bank.
         """
         n_sentences, n_candidates = len(state.live_log_prob_BN), 2 * self.n_live + 1
-        before_BN, key_RV = state.live_log_prob_BN, log_p_RV if ranking_RV is None else ranking_RV
+        key_RV = log_p_RV if ranking_RV is None else ranking_RV
+        before_BN = state.live_log_prob_BN[:, : len(key_RV) // n_sentences]  # in the first step, maybe one
         if not exact and self.terms is None:
             ranking_BM, ids_BM, beam_BM = largest_sums(before_BN, key_RV, n_candidates)
         else:
@@ -216,7 +218,7 @@ class Beam:
             ranking_BM, ids_BM = (x_RM.view(n_sentences, -1) for x_RM in (before_R1 + key_RM, ids_RM))  # [B, N·M]
             n_sorted = n_candidates if self.terms is None else ranking_BM.size(1)
             if exact:
-                order_BM = by_tie_rule(ranking_BM, ids_BM, self.n_live)[:, :n_sorted]
+                order_BM = by_tie_rule(ranking_BM, ids_BM, before_BN.size(1))[:, :n_sorted]
                 ranking_BM = ranking_BM.gather(1, order_BM)
             else:
                 ranking_BM, order_BM = ranking_BM.topk(n_sorted)

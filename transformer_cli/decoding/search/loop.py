@@ -61,15 +61,17 @@ def run_search(
     *,
     reorders: bool = False,
     can_capture: bool = False,
+    shares_first: bool = False,
 ) -> list[list[Hypothesis]]:
     """Take steps until every sentence is done; each leaves the batch, and the cache, when the host sees that it is.
 
     `reorders`: a hypothesis may continue another one. `can_capture`: `advance` is the same for all requests of equal
-    settings, and reads no number that changes from step to step but the `length` that it is given.
+    settings, and reads no number that changes from step to step but the `length` that it is given. `shares_first`: it
+    takes the log-probabilities of the first step once for each sentence, whose hypotheses are identical.
     """
     processors, every = LogitsProcessors(request), request.steps_between_syncs
     kept = [processors, *hypothesis_states, *([] if scoring.coverage is None else [scoring.coverage])]
-    steps = SearchSteps(request, state, advance, scoring, kept, reorders=reorders)
+    steps = SearchSteps(request, state, advance, scoring, kept, reorders=reorders, shares_first=shares_first)
     static: StaticSteps | None = None
     if can_capture and every > 1 and len(kept) == 1 and not processors.depends_on_history:
         static = request.cache if isinstance(request.cache, StaticSteps) else None

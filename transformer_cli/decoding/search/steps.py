@@ -17,6 +17,7 @@ from transformer_cli.data.transfer import to_device
 from transformer_cli.decoding.search.logits_processors import HypothesisState
 from transformer_cli.decoding.search.request import SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
+from transformer_cli.inference.incremental import of_each_row
 from transformer_cli.inference.static_steps import ModelStep
 from transformer_cli.models.device import accumulation_dtype
 
@@ -94,7 +95,9 @@ class SearchSteps:
         hypothesis_states: Sequence[HypothesisState],
         *,
         reorders: bool,
+        shares_first: bool,
     ) -> None:
+        self.shares_first = shares_first and request.recorder is None
         self.advance, self.scoring, self.hypothesis_states = advance, scoring, hypothesis_states
         self.control, self.exact, self.freezes = request.control, request.exact, request.steps_between_syncs > 1
         self.model = ModelStep(
@@ -125,8 +128,9 @@ class SearchSteps:
         if self.beam_BN is not None:
             self.model.reorder((self.row_B1 + self.beam_BN).flatten())  # [B, N] -> [R]
         self.scratch = None
-        logits_RV = self.model.logits(self.ids_BN.flatten())  # [B, N] -> [R]
-        log_p_RV = log_probabilities(logits_RV)
+        log_p_RV = log_probabilities(self.model.logits(self.ids_BN.flatten()))  # [B, N] -> [R]
+        if not self.shares_first or log_p_RV.size(1) <= 2 * len(self.own_N):
+            log_p_RV = of_each_row(log_p_RV, self.ids_BN.numel())
         is_broken_R = log_p_RV[:, self.control.eos].isnan()
         if self.recorder is not None:
             self.recorder.start_step(log_p_RV, len(self.own_N))
