@@ -441,6 +441,6 @@ def reorder_groups(
     for layers in tensors:
         if len(to_K):
             for x_GHME in layers:
-                used_GHME = x_GHME[:, :, :used]
-                used_GHME[to_K] = used_GHME[from_K]
+                x_MGHE = x_GHME.permute(2, 0, 1, 3)[:used]  # as it is in memory: twice as fast as by advanced indexing
+                x_MGHE.index_copy_(1, to_K, x_MGHE.index_select(1, from_K))
         layers[:] = [x_GHME[: len(from_G)] for x_GHME in layers]

@@ -145,7 +145,7 @@ class RestrictedOutput:
         n = len(sentences_B)
         to_M = (sentences_B != torch.arange(n, device=sentences_B.device)).nonzero().squeeze(1)
         for x_BX in (self.weight_BKD, self.bias_BK):
-            x_BX[to_M] = x_BX[sentences_B[to_M]]
+            x_BX.index_copy_(0, to_M, x_BX.index_select(0, sentences_B[to_M]))
         self.weight_BKD, self.bias_BK = self.weight_BKD[:n], self.bias_BK[:n]
 
 
