@@ -87,7 +87,7 @@ def test_what_a_command_reaches_stays_small() -> None:
     """The translator can be held in the head: `scripts/house` prints the sizes."""
     sizes = {command: size_of(reached_from(f"commands.{command}", imports())) for command in ("translate", "train")}
     assert sizes["translate"].modules <= 131
-    assert sizes["translate"].lines <= 20_650
+    assert sizes["translate"].lines <= 20_670
     assert sizes["train"].lines <= 38_850  # of which 5,000 read and clean text, and 600 are kernels and graphs of a GPU
 
 
