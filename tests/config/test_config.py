@@ -277,7 +277,7 @@ def test_E3_an_unknown_choice_lists_the_choices() -> None:
     assert (
         refusal("train", "model=bgi") == "model: no model called `bgi`; did you mean `big`?"
         " (choices: auto, base, big, decoder_base, decoder_big, decoder_small, decoder_tiny, deep_shallow, small,"
-        " student_small, student_tiny, tiny)"
+        " student_mini, student_small, student_tiny, tiny)"
     )
     assert "unknown key" in refusal("translate", "model=big")
 

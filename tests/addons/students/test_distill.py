@@ -11,7 +11,7 @@ from tests.support.contract import Ran, refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
 from transformer_cli.addons.students.distillation import languages_of_student, with_recipe
-from transformer_cli.addons.students.run_distill import WITH_RANKS, exported_from, training_of
+from transformer_cli.addons.students.run_distill import WITH_RANKS, exported_from, table_settings, training_of
 from transformer_cli.addons.synthesis.steps import refuse_ranks
 from transformer_cli.config.compose import load_config
 from transformer_cli.data.hashes import file_sha256
@@ -77,9 +77,11 @@ def test_a_student_is_made_once(folder: Path) -> None:
     assert len(pairs) > 50
     assert pairs <= set(zip(lines_of(folder / "in.en"), expected.out.decode().split("\n")[:-1], strict=True))
     assert exported_from(student / "firefox") == file_sha256(student / "run" / "model.safetensors")
+    rows = [row.split("|")[1].strip() for row in ran.out.decode().split("\n") if row.startswith("| ")]
+    assert {"teacher.safetensors", "student/run"} <= set(rows)
     files = {path: path.stat().st_mtime_ns for path in student.rglob("*.safetensors")}
-    again = distill(folder, "--size", "tiny")
-    assert again.code == 0
+    again = distill(folder, "--size", "tiny", "bench_lines=0")
+    assert (again.code, b"source tokens/s" in again.out) == (0, False)
     assert b"was made before" in again.err
     assert files == {path: path.stat().st_mtime_ns for path in student.rglob("*.safetensors")}
     (folder / "in.en").write_text("another text\n")
@@ -88,27 +90,60 @@ def test_a_student_is_made_once(folder: Path) -> None:
 
 
 @each(
-    "given, flags, model",
+    "given, flags, model, norm, vocab_size",
     [
-        ([], {}, "student_tiny"),
-        ([], {"size": "small"}, "student_small"),
-        (["size=deep"], {}, "deep_shallow"),
-        (["model=tiny"], {}, "tiny"),
+        ([], {}, "student_tiny", "post", "auto"),
+        ([], {"size": "small"}, "student_small", "post", "auto"),
+        ([], {"size": "mini"}, "student_mini", "pre", 4000),
+        (["data.tokenizer.vocab_size=800"], {"size": "mini"}, "student_mini", "pre", 800),
+        (["size=deep"], {}, "deep_shallow", "pre", "auto"),
+        (["model=tiny"], {}, "tiny", "post", "auto"),
     ],
 )
 def test_the_config_follows_from_teacher_text_and_size(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], flags: dict[str, Any], model: str
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+    flags: dict[str, Any],
+    model: str,
+    norm: str,
+    vocab_size: int | str,
 ) -> None:
     monkeypatch.chdir(folder)
     flags = {"teacher": "teacher.safetensors", "input": "in.en", "output": "o", **flags}
     config = load_config("distill", given, flags=flags)
-    assert (config.model.preset, config.model.norm.name, config.decode.search) == (model, "post", "greedy")
+    assert (config.model.preset, config.model.norm.name, config.decode.search) == (model, norm, "greedy")
+    assert config.data.tokenizer.vocab_size == vocab_size
     assert languages_of_student(config) == ("en", "fr")
     text = Path("o/text.en"), Path("o/text.fr")
     training = training_of(config, Path("o"), ("en", "fr"), text)
     assert (training.data.train, training.runs, training.name) == (["o/text.en", "o/text.fr"], "o", "run")
     assert (training.data.source_lang, training.data.target_lang) == ("en", "fr")
     assert config.train.rdrop == 0
+
+
+@each(
+    "given, source, reference",
+    [
+        ([], "o/text.en", None),
+        (["data.test=[test.en,test.fr]"], "test.en", "test.fr"),
+        (["data.test=[test.fr,test.en]"], "test.en", "test.fr"),
+        (["data.dev=[test.en,test.fr]"], "test.en", "test.fr"),
+        (["data.dev=[test.fr,test.en]", "data.test=[other.en,other.fr]"], "other.en", "other.fr"),
+        (["data.test=[test.en,none.fr]"], "o/text.en", None),
+        (["data.test=test.tsv"], "o/text.en", None),
+    ],
+)
+def test_the_table_is_of_the_test_text(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, given: list[str], source: str, reference: str | None
+) -> None:
+    monkeypatch.chdir(folder)
+    for name in ("test.en", "test.fr", "other.en", "other.fr", "test.tsv"):
+        written(Path(name), ["a"])
+    config = load_config("distill", given, flags={"teacher": "teacher.safetensors", "input": "in.en"})
+    settings = table_settings(config, ["a", "b"], ("en", "fr"), (Path("o/text.en"), Path("o/text.fr")))
+    assert (settings["source"], settings.get("reference")) == (source, reference)
+    assert load_config("bench", [], flags=settings).checkpoints == ["a", "b"]
 
 
 @each(

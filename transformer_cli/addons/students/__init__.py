@@ -1,3 +1,3 @@
 """Small, fast models: lexical shortlists, and students of larger models."""
 
-NEEDS = ("interop", "synthesis")
+NEEDS = ("benchmarks", "interop", "synthesis")

@@ -1,6 +1,7 @@
 """What a student follows from: the config of its training from the command line, and its languages from the teacher."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from transformer_cli.addons.students.keys import STUDENTS, DistillConfig
@@ -21,16 +22,27 @@ def with_recipe(overrides: Sequence[str], flags: Mapping[str, Any]) -> list[str]
     Raises ConfigError.
     """
     given = {parsed.key_or_group: parsed.value() for parsed in map(parse_override, overrides)}
-    chosen = [] if "recipe" in given or "experiment" in given else ["recipe=student"]
+    recipe, chosen = "student", []
     size = flags.get("size", given.get("size"))
     if size is not None:
         check_choice("size", str(size), list(STUDENTS))
         if "model" in given:
             raise ConfigError(f"--size {size}: and model={given['model']} are two models. Leave one of them out")
-        chosen.append(f"model={STUDENTS[size]}")
+        recipe, model = STUDENTS[size]
+        chosen.append(f"model={model}")
+    if "recipe" not in given and "experiment" not in given:
+        chosen.append(f"recipe={recipe}")
     corpus = [] if "data" in given else ["data=files"]
     languages = [f"data.{side}={UNKNOWN}" for side in _SIDES if f"data.{side}" not in given]
     return [*chosen, *corpus, *languages, *overrides]
+
+
+def located(config: DistillConfig) -> list[Path]:
+    """The files of the teacher. Raises CheckpointError."""
+    try:
+        return locate_models(config.teacher, config.runs)
+    except CheckpointError as error:
+        raise CheckpointError(str(error).replace("--checkpoint", "--teacher")) from error
 
 
 def languages_of_student(config: DistillConfig) -> tuple[str, str]:
@@ -38,11 +50,8 @@ def languages_of_student(config: DistillConfig) -> tuple[str, str]:
 
     Raises ConfigError where that is several, or not what is given, and CheckpointError.
     """
-    try:
-        path = locate_models(config.teacher, config.runs)[0]
-        metadata = read_header(path).metadata
-    except CheckpointError as error:
-        raise CheckpointError(str(error).replace("--checkpoint", "--teacher")) from error
+    path = located(config)[0]
+    metadata = read_header(path).metadata
     found = []
     for side in _SIDES:
         known, wanted = languages_of(str(metadata[side])), getattr(config.data, side)

@@ -9,7 +9,13 @@ from transformer_cli.config.shared import ENGINE, engine_names
 from transformer_cli.config.train import TrainConfig
 from transformer_cli.errors import ConfigError
 
-STUDENTS = {"tiny": "student_tiny", "small": "student_small", "deep": "deep_shallow"}  # --size → the file of model
+# --size → the files of recipe and of model
+STUDENTS = {
+    "tiny": ("student", "student_tiny"),
+    "small": ("student", "student_small"),
+    "mini": ("student_mini", "student_mini"),
+    "deep": ("student_deep", "deep_shallow"),
+}
 RUN = "run"  # the training in the folder of a student
 
 
@@ -56,12 +62,16 @@ class DistillConfig(TrainConfig):
     )
     size: str | None = key(
         None,
-        "Size of the student: tiny or small, for Firefox's engine, or deep, a deep encoder and one decoder layer.",
+        "Size of the student: tiny or small, for Firefox's engine; mini or deep, a deep encoder and one decoder layer,"
+        " for CTranslate2 and torch.",
         choices=tuple(STUDENTS),
         flag="--size",
     )
     teacher_beam: int = key(4, "Beam of the teacher.", low=1, high=64, flag="--beam")
     engine: str | None = key(None, ENGINE, choices=engine_names, flag="--engine")
+    bench_lines: int = key(
+        100, "Lines that teacher and student translate by each engine, for a table at the end; 0: no table.", low=0
+    )
     output: str = key("student", "Folder of the text, the run and the exports.", path=True, flag="--output")
 
     def __post_init__(self) -> None:

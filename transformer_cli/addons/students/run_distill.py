@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from transformer_cli.addons.benchmarks.run_bench import run as run_bench
 from transformer_cli.addons.interop.registries import EXPORTERS
 from transformer_cli.addons.interop.run_export import run as run_export
-from transformer_cli.addons.students.distillation import languages_of_student
+from transformer_cli.addons.students.distillation import languages_of_student, located
 from transformer_cli.addons.students.keys import RUN, DistillConfig
 from transformer_cli.addons.students.run_shortlist import run as run_shortlist
 from transformer_cli.addons.synthesis.run_augment import augmented, count_line
@@ -34,7 +35,10 @@ WITH_RANKS = "make the text with `tfm augment distill` and train on it with `tor
 
 
 def run(config: DistillConfig) -> None:
-    """Make the text, the student, its shortlist and its export; what is there already is kept. Raises TfmError."""
+    """Make the text, the student, its shortlist and its export; what is there already is kept. Raises TfmError.
+
+    The table at the end is measured each time.
+    """
     refuse_ranks("tfm distill", WITH_RANKS)
     if config.input is None:
         raise ConfigError("--input: not given. Name a teacher and a text, as `tfm distill runs/big train.en`")
@@ -44,6 +48,7 @@ def run(config: DistillConfig) -> None:
     folder = Path(config.output)
     languages = languages_of_student(config)
     text = files_of(folder / TEXT, languages)
+    teachers = [str(file.parent if file.name == MODEL_FILE else file) for file in located(config)]
     training = training_of(config, folder, languages, text)
     Start.of(training)  # refuses a misspelt name before the text is translated
     make_text(config, folder, languages)
@@ -52,6 +57,9 @@ def run(config: DistillConfig) -> None:
     write_shortlist(text, model)
     is_recurrent = config.model.decoder is Autoregression.ssru
     export_student("firefox" if is_recurrent else "ctranslate2", folder, model)
+    if config.bench_lines:
+        settings = table_settings(config, [*teachers, str(model.parent)], languages, text)
+        step("bench", settings, run_bench)
 
 
 def make_text(config: DistillConfig, folder: Path, languages: Pair) -> None:
@@ -85,6 +93,37 @@ def train_student(config: TrainConfig) -> None:
     except ConfigError as error:
         what, advice, rest = str(error).partition("Choose another name=, leave name out")
         raise ConfigError(f"{what}Choose another --output{rest}" if advice else what) from error
+
+
+def table_settings(
+    config: DistillConfig, checkpoints: list[str], languages: Pair, text: tuple[Path, Path]
+) -> dict[str, Any]:
+    """How teacher and student are compared: on the test text, else the dev text, where that is two plain files.
+
+    Else it is the text of the student, without a reference: only the speeds are measured.
+    """
+    found = two_files(config.data.test, languages) or two_files(config.data.dev, languages)
+    source, reference = found or (str(text[0]), None)
+    settings = {
+        "subject": "students",
+        "checkpoint": checkpoints,
+        "source": source,
+        "reference": reference,
+        "n_lines": config.bench_lines,
+        "rounds": 1,
+        "source_lang": languages[0],
+        "target_lang": languages[1],
+        "device": config.device.name,
+    }
+    return without_unset(settings)
+
+
+def two_files(named: Any, languages: Pair) -> tuple[str, str] | None:
+    """A text and its translation, where `data.test` or `data.dev` names files that end with the two languages."""
+    names = named if isinstance(named, list) and all(isinstance(name, str) for name in named) else []
+    by_suffix = {Path(name).suffix: name for name in names if Path(name).is_file()}
+    source, target = (by_suffix.get(f".{language}") for language in languages)
+    return None if source is None or target is None or len(names) != 2 else (source, target)
 
 
 def _of_teacher(config: DistillConfig, folder: Path, languages: Pair) -> dict[str, Any]:
