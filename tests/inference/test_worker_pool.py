@@ -157,3 +157,14 @@ def test_what_is_left_unread_is_not_finished() -> None:
     next(results)
     results.close()
     assert workers.executor is None
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_what_reaches_every_process_is_for_the_main_one(signum: int) -> None:
+    """Slurm sends SIGTERM to all; a handler that was inherited would print a traceback for each of them."""
+    before = signal.signal(signum, lambda *_: pytest.fail("the handler of the main process, in this one"))
+    try:
+        found = list(two(lambda n: signal.raise_signal(signum) or (n, os.getpid()))(range(4)))
+        assert [result[0] for _, result in found] == [0, 1, 2, 3]
+    finally:
+        signal.signal(signum, before)

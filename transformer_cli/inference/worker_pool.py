@@ -24,6 +24,8 @@ _ItemT = TypeVar("_ItemT")
 _ResultT = TypeVar("_ResultT")
 
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+# A terminal, Slurm or systemd sends these to every process; the main one handles them, and the others end with it.
+_OF_MAIN = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)}
 _work: Callable[[Any], Any] | None = None  # of a forked process
 
 
@@ -81,8 +83,8 @@ class WorkerPool(Generic[_ItemT, _ResultT]):
             initializer=_begin,
             initargs=(self.work, os.getpid()),
         )
-        # Ctrl-C is held back for a moment: a process that is half started could not end in order.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        # They are held back for a moment: a process that is half started could not end in order.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_MAIN)
         try:
             self.executor.submit(_do, None)
         finally:
@@ -100,8 +102,9 @@ class WorkerPool(Generic[_ItemT, _ResultT]):
 def _begin(work: Callable[[Any], Any], parent: int) -> None:
     global _work
     _work = work  # inherited by forking: nothing is sent
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # handled by the main process
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for signum in _OF_MAIN:
+        signal.signal(signum, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_MAIN)
     c_function("prctl")(_PR_SET_PDEATHSIG, signal.SIGKILL)  # no process would take the results
     if os.getppid() != parent:
         os._exit(1)
