@@ -86,6 +86,8 @@ VALUES: dict[str, Any] = {
     "cors": ["https://example.org:8443"],
     "systems": ["runs/a", "b c.txt"],
     "checkpoint": "runs/größer, kleiner",
+    "bench:checkpoint": ["runs/größer, kleiner", "b"],
+    "ensemble": 2,
     "method": "distill",
     "shard": "2/3",
     "reproduction": "multi30k",

@@ -50,6 +50,17 @@ def test_the_scores_are_those_of_evaluate(folder: Path) -> None:
         assert found["one_p50_ms"] <= found["one_p99_ms"]
 
 
+def test_the_members_of_an_ensemble_are_also_measured_together(folder: Path) -> None:
+    models = ["--checkpoint", "a.safetensors", "--checkpoint", "b.safetensors"]
+    ran = run(["bench", "students", *models, *TEXT, "ensemble=2", "--json"], folder)
+    assert ran.code == 0, ran.err.decode()
+    found = json.loads(ran.out)["figures"]["a.safetensors + b.safetensors, torch, beam 4, 1 threads"]
+    given = ["--source", "text", "--reference", "reference", "--device", "cpu", "decode.max_extra_length=3", "--json"]
+    scores = json.loads(run(["evaluate", *models, *given], folder).out)["scores"]
+    assert found["bleu"] == pytest.approx(next(one["score"] for one in scores if one["name"] == "BLEU"), abs=0.01)
+    assert found["megabytes"] * 1e6 == sum((folder / name).stat().st_size for name in models[1::2])
+
+
 def test_a_shortlist_is_measured_beside_the_search_without(folder: Path) -> None:
     """A note names a model that has none. Where none has one, the bench refuses before it measures anything."""
     models = ["--checkpoint", "m/a.safetensors", "--checkpoint", "b.safetensors"]
@@ -141,6 +152,7 @@ def test_the_tokens_are_counted_by_one_vocabulary() -> None:
         (["source=text", "--checkpoint", "none"], "none: no such file"),
         (["source=text", "reference=longer", "n_lines=2"], "longer: has 6 lines, text 5"),
         (["source=empty"], "empty: is empty"),
+        (["source=text", "ensemble=2"], "ensemble=2: is of `tfm bench students`"),
     ],
 )
 def test_what_does_not_fit_is_refused(folder: Path, arguments: list[str], message: str) -> None:

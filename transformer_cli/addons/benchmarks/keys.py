@@ -51,6 +51,9 @@ class BenchConfig(TrainConfig):
     source_lang: str | None = key(None, f"{FROM} start, decode and students only.", flag="--from")
     target_lang: str | None = key(None, f"{TO} start, decode and students only.", flag="--to")
     n_lines: int = key(1000, "Lines of `source` that are translated, from the first. decode and students only.", low=1)
+    ensemble: int = key(
+        0, "So many of the models, from the first, are also measured together, by torch. students only.", low=0
+    )
     picture: str | None = key(
         None, "File .png, .svg or .pdf for quality against speed, by matplotlib. students only.", path=True
     )
@@ -61,6 +64,11 @@ class BenchConfig(TrainConfig):
         self.checkpoint = model_names(self.checkpoint) if compares else one_model_name(self.checkpoint)
         if self.picture is not None and not compares:
             raise ConfigError(f"picture={self.picture}: is of `tfm bench students`. Leave it out")
+        if self.ensemble and not (compares and 1 < self.ensemble <= len(self.checkpoints)):
+            raise ConfigError(
+                f"ensemble={self.ensemble}: is of `tfm bench students`, and of 2 or more models. Name them, each with"
+                " --checkpoint"
+            )
         if self.source is not None and self.checkpoint is None and not compares:
             raise ConfigError(f"source={self.source}: needs a model that can read it. Add checkpoint=PATH")
         for flag, language in (("--from", self.source_lang), ("--to", self.target_lang)):

@@ -169,8 +169,10 @@ def _opened(
     Those `without` a shortlist are measured without.
     """
     known = engine_names()
-    for checkpoint in config.checkpoints:
-        searches = list(_searches(replace(config.decode, shortlist=None) if checkpoint in without else config.decode))
+    members = tuple(str(name) for name in config.checkpoints[: config.ensemble])
+    for checkpoint in [*config.checkpoints, *([members] if members else [])]:
+        has_none = checkpoint in without or checkpoint == members  # shortlists are those of one model
+        searches = list(_searches(replace(config.decode, shortlist=None) if has_none else config.decode))
         for engine, quantize in _WAYS:
             if engine not in known:
                 continue
@@ -183,7 +185,7 @@ def _opened(
                 except (ConfigError, EnvironmentFault, CheckpointError) as error:
                     if engine == TORCH:
                         raise
-                    note = f"{checkpoint or 'the newest run'} is not measured by {engine}: {error}"
+                    note = f"{name_of(checkpoint) or 'the newest run'} is not measured by {engine}: {error}"
                     if note not in notes and decode.search == "greedy":
                         notes.append(note)
 
@@ -198,8 +200,13 @@ def _searches(decode: DecodeConfig) -> Iterator[tuple[str, DecodeConfig]]:
         yield f"greedy{suffix}", greedy
 
 
+def name_of(checkpoint: str | Sequence[str] | None) -> str | None:
+    """A model or the members of an ensemble, as tables call them."""
+    return checkpoint if checkpoint is None or isinstance(checkpoint, str) else " + ".join(checkpoint)
+
+
 def _open(
-    checkpoint: str | None,
+    checkpoint: str | tuple[str, ...] | None,
     name: str,
     search: str,
     engine: str,
@@ -215,11 +222,10 @@ def _open(
         translator = opened.translator(decode, device, parallel=threads > 1, options=options)
         translator.translate(["."])
         seconds = time.perf_counter() - start
-    model = opened.models[0]
-    size = weights_size(translator, opened.paths[0], model)
+    size = sum(weights_size(translator, *one) for one in zip(opened.paths, opened.models, strict=True))
     return Contender(
-        checkpoint or str(opened.paths[0].parent),
-        _target_of(model, config),
+        name_of(checkpoint) or str(opened.paths[0].parent),
+        _target_of(opened.models[0], config),
         name,
         search,
         threads,

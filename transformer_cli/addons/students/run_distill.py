@@ -59,6 +59,7 @@ def run(config: DistillConfig) -> None:
     export_student("firefox" if is_recurrent else "ctranslate2", folder, model)
     if config.bench_lines:
         settings = table_settings(config, [*teachers, str(model.parent)], languages, text)
+        settings |= {"ensemble": len(teachers)} if len(teachers) > 1 else {}
         step("bench", settings, run_bench)
 
 
