@@ -1,5 +1,6 @@
 """`tfm bench students`: quality, speed and size of models by each engine, in turn on one text."""
 
+import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -255,12 +256,17 @@ def measure_in_turn(contenders: Sequence[Contender], lines: Sequence[str], round
     for one in contenders:
         one.n_tokens = n_tokens
         one.texts = _texts(one.translator, lines)
-    for _ in range(rounds):
-        for one in contenders:
-            clock = time.process_time if counts_processor_time(one.threads, device) else time.perf_counter
-            one.seconds.append(_seconds(one.translator, lines, clock))
-            if one.threads == 1:
-                one.alone += [_seconds(one.translator, [line], clock) for line in lines[:LINES_ALONE]]
+    gc.collect()
+    gc.freeze()  # as `tfm translate` does: or whatever is open would be searched for garbage, in some of the rounds
+    try:
+        for _ in range(rounds):
+            for one in contenders:
+                clock = time.process_time if counts_processor_time(one.threads, device) else time.perf_counter
+                one.seconds.append(_seconds(one.translator, lines, clock))
+                if one.threads == 1:
+                    one.alone += [_seconds(one.translator, [line], clock) for line in lines[:LINES_ALONE]]
+    finally:
+        gc.unfreeze()
 
 
 def counts_processor_time(threads: int, device: torch.device) -> bool:
