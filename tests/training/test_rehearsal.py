@@ -39,7 +39,7 @@ from transformer_cli.data.corpus import ParallelText
 from transformer_cli.data.prepare import Prepared
 from transformer_cli.data.tokenizer import Tokenizers
 from transformer_cli.decoding.search.request import SYNC_INTERVAL
-from transformer_cli.inference.incremental import IncrementalDecoder, incremental_decoder
+from transformer_cli.inference.incremental import IncrementalDecoder, incremental_decoder, of_each_row
 from transformer_cli.models.ensemble import Ensemble
 from transformer_cli.models.kernel_choice import PackedKernel
 from transformer_cli.training import trainer as trainer_module
@@ -297,7 +297,8 @@ def test_a_step_of_decoding_does_not_wait(name: str, beam_size: int) -> None:
     with rehearse() as seen:
         cache: Any = decoder.start(ids(3, 7), beam_size=beam_size, max_length=9, keeps_attention=True)
         for _ in range(3):
-            assert decoder.step(ids(3 * beam_size), cache).shape == (3 * beam_size, len(toy_tokenizer()))
+            logits_RV = of_each_row(decoder.step(ids(3 * beam_size), cache), 3 * beam_size)
+            assert logits_RV.shape == (3 * beam_size, len(toy_tokenizer()))
         assert cache.attention_BNS.shape == (3, beam_size, 7)
     assert seen.n_sdpa > 0
 
