@@ -51,7 +51,10 @@ def languages_of_student(config: DistillConfig) -> tuple[str, str]:
     Raises ConfigError where that is several, or not what is given, and CheckpointError.
     """
     path = located(config)[0]
-    metadata = read_header(path).metadata
+    try:
+        metadata = read_header(path).metadata
+    except CheckpointError as error:
+        raise CheckpointError(str(error).replace("--checkpoint", "--teacher")) from error
     found = []
     for side in _SIDES:
         known, wanted = languages_of(str(metadata[side])), getattr(config.data, side)
