@@ -80,8 +80,7 @@ class Hypothesis:
 class SearchRequest(Generic[CacheT]):
     """The input of a search: a batch of encoded sentences."""
 
-    # Newest token of each row, cache -> logits_RV of the next one, which the search writes over; in the first step
-    # rows that are identical may have one.
+    # Newest token of each row, cache -> logits_RV to write over, in the first step one row for identical ones.
     step: Callable[[Tensor, CacheT], Tensor]
     cache: CacheT  # with `rows_per_sentence` rows for each sentence; an AttendingCache for a coverage penalty
     control: ControlIds
