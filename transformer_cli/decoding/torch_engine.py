@@ -126,9 +126,9 @@ class TorchEngine:
         self.pool: WorkerPool[tuple[list[Segment], DecodeRequest], list[list[Hypothesis]]] | None = None
         if parallel and device.type == "cpu" and not batch_invariant:
             self.pool = WorkerPool(lambda item: self._decode(*item, self._split_batches(item[1].config)))
-        self.decoder: Any = incremental_decoder(self.model)  # has `start` and `step`
-        source_pad_id = tokenizers.source.pad_id
-        if device.type == "cpu" and not batch_invariant:
+        source_pad_id, has_free_shapes = tokenizers.source.pad_id, device.type == "cpu" and not batch_invariant
+        self.decoder: Any = incremental_decoder(self.model, packs_source=has_free_shapes)  # has `start` and `step`
+        if has_free_shapes:
             self.decoder = RoundedDecoder(self.decoder, source_pad_id=source_pad_id)
         if parallel and can_capture(self.model, device):
             self.decoder = CudaGraphDecoder(self.model, source_pad_id=source_pad_id, capture=cuda_graph_capture(device))

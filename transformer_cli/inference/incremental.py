@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from transformer_cli.inference.kv_cache import DecoderCache, EnsembleCache, StaticCache, StaticEnsembleCache
+from transformer_cli.inference.packed_source import project_packed_memory
 from transformer_cli.models.attention import KeysAndValues
 from transformer_cli.models.embeddings import RestrictedOutput
 from transformer_cli.models.ensemble import AnyModel, Ensemble, mean
@@ -22,8 +23,8 @@ from transformer_cli.models.transformer import Transformer
 class TransformerDecoder:
     """Incremental decoding of an encoder-decoder."""
 
-    def __init__(self, model: Transformer) -> None:
-        self.model = model
+    def __init__(self, model: Transformer, *, packs_source: bool = False) -> None:
+        self.model, self.packs_source = model, packs_source
 
     @torch.no_grad()
     def start(
@@ -76,6 +77,8 @@ class TransformerDecoder:
     def _encode(self, source_BS: Tensor) -> tuple[list[KeysAndValues], Tensor]:
         source = self.model.source_layout(source_BS)
         assert source.mask_B11L is not None
+        if self.packs_source and (memory := project_packed_memory(self.model, source_BS)) is not None:
+            return memory, source.mask_B11L
         return self.model.decoder.project_memory(self.model.encode(source_BS, source)), source.mask_B11L
 
     def step(self, ids_R: Tensor, cache: DecoderCache) -> Tensor:
@@ -102,8 +105,8 @@ class TransformerDecoder:
 class EnsembleDecoder:
     """Incremental decoding of several models side by side; the logits are their mean."""
 
-    def __init__(self, members: Sequence[Transformer]) -> None:
-        self.members = [TransformerDecoder(member) for member in members]
+    def __init__(self, members: Sequence[Transformer], *, packs_source: bool = False) -> None:
+        self.members = [TransformerDecoder(member, packs_source=packs_source) for member in members]
 
     def start(
         self, source_BS: Tensor, *, beam_size: int, max_length: int, keeps_attention: bool = False
@@ -155,5 +158,8 @@ def mean_of_rows(each: Sequence[Tensor]) -> Tensor:
 IncrementalDecoder: TypeAlias = TransformerDecoder | EnsembleDecoder
 
 
-def incremental_decoder(model: AnyModel) -> IncrementalDecoder:
-    return EnsembleDecoder(model.members) if isinstance(model, Ensemble) else TransformerDecoder(model)
+def incremental_decoder(model: AnyModel, *, packs_source: bool = False) -> IncrementalDecoder:
+    """`packs_source`: the encoder computes no padding, see `packed_source`; for a CPU."""
+    if isinstance(model, Ensemble):
+        return EnsembleDecoder(model.members, packs_source=packs_source)
+    return TransformerDecoder(model, packs_source=packs_source)

@@ -403,7 +403,9 @@ def empty_by_position(like: Tensor, n_groups: int, n_heads: int, n_positions: in
 
 
 def by_position(x_GHME: Tensor) -> Tensor:
-    """A copy, as `empty_by_position` lays it out."""
+    """It as `empty_by_position` lays it out: a copy, unless it is so already."""
+    if x_GHME.is_cpu and x_GHME.permute(2, 0, 1, 3).is_contiguous():
+        return x_GHME
     n_groups, n_heads, n_positions, width = x_GHME.shape
     return empty_by_position(x_GHME, n_groups, n_heads, n_positions, width).copy_(x_GHME)
 
