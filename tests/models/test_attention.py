@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.support.each import each
 from transformer_cli.models.attention import CrossAttention, SelfAttention, project_memory_at_once
-from transformer_cli.models.attention_kernels import attention_weights
+from transformer_cli.models.attention_kernels import attention_weights, decode_attention
 from transformer_cli.models.embeddings import RotaryPositions
 from transformer_cli.models.layouts import AttentionLayout, PackedLayout, PaddedLayout
 
@@ -202,3 +202,23 @@ def test_keys_and_values_of_all_layers_at_once_are_those_of_each(n_layers: int, 
     for layer, found in zip(layers, at_once, strict=True):
         for one, other in zip(found, layer.project_memory(memory_BSD), strict=True):
             torch.testing.assert_close(one, other)
+
+
+@each("n_groups", [1, 40])
+@each("n_queries", [1, 4])
+@each("n_keys", [2, 7, 15, 16, 21])
+@each("width", [4, 64])
+@each("is_masked", [False, True])
+def test_a_step_over_a_cache_is_equation_1(
+    n_groups: int, n_queries: int, n_keys: int, width: int, is_masked: bool
+) -> None:
+    """However few or many the sums and the rows of the softmax are: each number of them has kernels of its own."""
+    torch.manual_seed(0)
+    q_GNHE = torch.randn(n_groups, n_queries, 3, width)
+    k_GHME, v_GHME = torch.randn(2, n_groups, 3, n_keys, width)
+    is_seen_G1NM = torch.rand(n_groups, 1, n_queries, n_keys) < 0.5
+    is_seen_G1NM[..., 1] = True
+    mask_GHNM = torch.zeros(is_seen_G1NM.shape).masked_fill(~is_seen_G1NM, -math.inf).expand(-1, 3, -1, -1)
+    y_GNHE = decode_attention(q_GNHE, k_GHME, v_GHME, mask_GHNM if is_masked else None)
+    weights_GHNM = attention_weights(q_GNHE.transpose(1, 2), k_GHME, is_seen_G1NM if is_masked else None)
+    torch.testing.assert_close(y_GNHE, (weights_GHNM @ v_GHME).transpose(1, 2), rtol=0, atol=2e-6)

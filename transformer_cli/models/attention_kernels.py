@@ -16,6 +16,9 @@ from transformer_cli.models.triton_support import triton_runs
 
 # Multiplications of one batched product, below which torch computes it on a CPU in a loop without vector instructions.
 _PLAIN_LOOP = 400
+# Numbers of a vector: torch's softmax takes those of a shorter row one by one, from so many scores on eight times as
+# long as padded rows.
+_VECTOR, _MANY_SCORES = 16, 512
 
 
 def is_restricted(length: int, window: int | None, *, causal: bool) -> bool:
@@ -107,7 +110,7 @@ def decode_attention(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: 
         scores_GHM = (q_GNHE.transpose(1, 2) * k_GHME).sum(-1).mul_(width**-0.5)
         if mask_GHNM is not None:
             scores_GHM += mask_GHNM.squeeze(2)
-        return (scores_GHM.softmax(-1)[..., None] * v_GHME).sum(2)[:, None]
+        return (_softmax(scores_GHM)[..., None] * v_GHME).sum(2)[:, None]
     q_KNE = (q_GNHE if n_queries == 1 else q_GNHE.transpose(1, 2)).reshape(-1, n_queries, width)
     k_KEM = k_GHME.flatten(0, 1).transpose(1, 2)
     if mask_GHNM is None:
@@ -115,5 +118,13 @@ def decode_attention(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: 
     else:
         mask_KNM = mask_GHNM.expand(n_groups, n_heads, -1, -1).flatten(0, 1)
         scores_KNM = torch.baddbmm(mask_KNM, q_KNE, k_KEM, alpha=width**-0.5)
-    y_KNE = torch.bmm(scores_KNM.softmax(-1), v_GHME.flatten(0, 1))
+    y_KNE = torch.bmm(_softmax(scores_KNM), v_GHME.flatten(0, 1))
     return y_KNE.view(n_groups, n_heads, n_queries, -1).transpose(1, 2)
+
+
+def _softmax(scores_XM: Tensor) -> Tensor:
+    """The softmax of rows of any length on a CPU; many short ones are padded for torch to take whole vectors."""
+    n_keys = scores_XM.size(-1)
+    if n_keys >= _VECTOR or scores_XM.numel() < _MANY_SCORES:
+        return scores_XM.softmax(-1)
+    return F.pad(scores_XM, (0, _VECTOR - n_keys), value=-math.inf).softmax(-1)[..., :n_keys]
