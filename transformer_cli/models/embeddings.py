@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -284,7 +284,7 @@ class LearnedPositions(nn.Module):
         return x_LD + self.weight[layout.positions]
 
 
-class Rotation(NamedTuple):
+class SinesAndCosines(NamedTuple):
     """Sine and cosine of the angles by which the pairs of a head's query or key are rotated at each position.
 
     Both are given for each column; the sine is negative for the first half of them, E/2.
@@ -294,15 +294,30 @@ class Rotation(NamedTuple):
     cos_L1E: Tensor
 
 
+# Or complex factors, [L, 1, E/2], for pairs that stand side by side.
+Rotation: TypeAlias = SinesAndCosines | Tensor
+
+
 def apply_rotary(x_LHE: Tensor, rotation: Rotation) -> Tensor:
-    """Rotate the pair (i, i + E/2) of each query or key by the angle of its position."""
+    """Rotate the pair (i, i + E/2) of each query or key by the angle of its position.
+
+    Complex factors multiply the pairs (2i, 2i + 1).
+    """
+    if isinstance(rotation, Tensor):
+        pairs_LHP = torch.view_as_complex(torch.unflatten(x_LHE, -1, (-1, 2))) * rotation
+        return torch.view_as_real(pairs_LHP).flatten(-2)
     a_LHE, b_LHE = x_LHE.chunk(2, dim=-1)
     rotated_LHE = x_LHE * rotation.cos_L1E + torch.cat([b_LHE, a_LHE], dim=-1) * rotation.sin_L1E
     return rotated_LHE.type_as(x_LHE)
 
 
 class RotaryPositions(nn.Module):
-    """Rotary embeddings of queries and keys: their product depends on their relative position (Su et al. 2021)."""
+    """Rotary embeddings of queries and keys: their product depends on their relative position (Su et al. 2021).
+
+    With `is_complex` they are complex factors: see `inference.prepack`.
+    """
+
+    is_complex = False
 
     def __init__(self, d_k: int) -> None:
         super().__init__()
@@ -312,4 +327,6 @@ class RotaryPositions(nn.Module):
         wide = torch.promote_types(x_LD.dtype, torch.float32)  # sines of 16 bits are wrong by up to 0.004
         table_L1E = sinusoids_at(x_LD, layout, self.d_k, interleaved=False, dtype=wide).unsqueeze(1)
         sin_L1E, cos_L1E = table_L1E.chunk(2, dim=-1)  # of the first half
-        return Rotation(torch.cat([-sin_L1E, sin_L1E], dim=-1), torch.cat([cos_L1E, cos_L1E], dim=-1))
+        if self.is_complex:
+            return torch.complex(cos_L1E, sin_L1E)
+        return SinesAndCosines(torch.cat([-sin_L1E, sin_L1E], dim=-1), torch.cat([cos_L1E, cos_L1E], dim=-1))

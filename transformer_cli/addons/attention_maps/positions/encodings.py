@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from transformer_cli.config.model import ModelConfig, Positions
 from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.models.embeddings import LearnedPositions, RotaryPositions, SinusoidalPositions, sinusoid_table
+from transformer_cli.models.embeddings import LearnedPositions, RotaryPositions, SinesAndCosines, SinusoidalPositions, sinusoid_table
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Stack, make_positions
 
@@ -134,7 +134,8 @@ def sinusoidal_maps(used: SinusoidalPositions, length: int, width: int) -> list[
 def rotary_maps(module: RotaryPositions, length: int) -> list[ColourMap]:
     """Angle, cosine and sine of each pair (i, i + E/2) of a query or key, at each position."""
     rotation = module(torch.zeros(length, 1), PaddedLayout(length))
-    # The second column of each pair: the sine of the first one is negative, see `Rotation`.
+    assert isinstance(rotation, SinesAndCosines)
+    # The second column of each pair: the sine of the first one is negative.
     _, sin_LC = rotation.sin_L1E.squeeze(1).chunk(2, dim=1)
     _, cos_LC = rotation.cos_L1E.squeeze(1).chunk(2, dim=1)
     angle_LC = torch.atan2(sin_LC.double(), cos_LC.double()) % (2 * math.pi)
