@@ -441,8 +441,13 @@ def reorder_groups(
     to_K = (from_G != torch.arange(len(from_G), device=from_G.device)).nonzero().squeeze(1)
     from_K = from_G[to_K]
     for layers in tensors:
-        if len(to_K):
+        if len(to_K) and layers:
+            # Rows as they are in memory, of one group at one position: torch copies those by far the fastest.
+            n_allocated, n_used = layers[0].stride(2) // layers[0].stride(0), layers[0].size(2) if used is None else used
+            first_M1 = torch.arange(0, n_used * n_allocated, n_allocated)[:, None]
+            rows_from, rows_to = ((first_M1 + which_K).flatten() for which_K in (from_K, to_K))
             for x_GHME in layers:
-                x_MGHE = x_GHME.permute(2, 0, 1, 3)[:used]  # as it is in memory: twice as fast as by advanced indexing
-                x_MGHE.index_copy_(1, to_K, x_MGHE.index_select(1, from_K))
+                n_columns = x_GHME.stride(0)
+                x_XY = x_GHME.as_strided((x_GHME.size(2) * n_allocated, n_columns), (n_columns, 1))
+                x_XY.index_copy_(0, rows_to, x_XY.index_select(0, rows_from))
         layers[:] = [x_GHME[: len(from_G)] for x_GHME in layers]
