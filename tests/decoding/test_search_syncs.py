@@ -25,7 +25,7 @@ from transformer_cli.decoding.search import SEARCHES, ControlIds, Hypothesis, Se
 from transformer_cli.decoding.search.request import SYNC_INTERVAL
 from transformer_cli.errors import CheckpointError
 from transformer_cli.inference.incremental import TransformerDecoder
-from transformer_cli.inference.kv_cache import reorder_groups
+from transformer_cli.inference.kv_cache import by_position, reorder_groups
 
 META = torch.device("meta")
 MAX_LENGTHS = [1 + (5 * b) % 11 for b in range(24)]
@@ -277,7 +277,7 @@ def test_every_place_that_waits_for_a_device_is_listed() -> None:
 def test_groups_move_alike_with_and_without_waiting(from_G: list[int]) -> None:
     moved = []
     for finds_moved in (True, False):
-        layers = [torch.arange(5.0 * 3 * 8 * 2).view(5, 3, 8, 2).clone() for _ in range(2)]
+        layers = [by_position(torch.arange(5.0 * 3 * 8 * 2).view(5, 3, 8, 2)) for _ in range(2)]
         expected = layers[0][from_G]
         reorder_groups([layers], torch.tensor(from_G), finds_moved=finds_moved, used=6)
         assert all(x[:, :, :6].equal(expected[:, :, :6]) for x in layers)

@@ -255,9 +255,21 @@ def sizes(device: torch.device, batch_tokens: int | str, free: int | None, n_bea
     )
 
 
-def test_auto_is_4096_on_a_cpu_and_follows_the_memory_of_a_gpu() -> None:
+def test_auto_is_4096_for_each_of_four_beams_on_a_cpu() -> None:
+    for n_beams, tokens in ((1, 4096), (2, 4096), (4, 4096), (8, 2048), (20, 819)):
+        for n_source in (50, 1023, 5000):
+            assert sizes(CPU, "auto", None, n_beams)(n_source) == tokens // n_source
+
+
+@each("n_beams", [1, 4, 40])
+def test_the_logits_of_a_batch_on_a_cpu_stay_small(n_beams: int) -> None:
+    n_sentences, n_vocab = sizes(CPU, "auto", None, n_beams)(2), len(base_model().output_embedding.weight)
+    assert n_sentences == max(4096 // n_beams // 2, 2**25 // n_vocab // n_beams)
+
+
+def test_auto_follows_the_memory_of_a_gpu() -> None:
     for n_source in (1, 7, 50, 1023, 5000):
-        assert sizes(CPU, "auto", None)(n_source) == sizes(CPU, 4096, None)(n_source) == 1024 // n_source
+        assert sizes(CPU, 4096, None)(n_source) == 1024 // n_source
         assert sizes(GPU, 4096, 10**10)(n_source) == 1024 // n_source  # a number is a number
     small, large = sizes(GPU, "auto", 4 * 10**9), sizes(GPU, "auto", 80 * 10**9)
     assert large(10) == 1024  # 4,096 rows

@@ -44,7 +44,7 @@ def test_rounded_batches_find_the_same(
     tokenizer, lines = toy_tokenizer(), sentences(70, seed=3)
     members = [random_model(tokenizer, seed=seed) for seed in range(n_members)]
     model = members[0] if n_members == 1 else Ensemble(members)
-    rounded, plain = (translator_of(tokenizer, model=model, **settings) for _ in range(2))
+    rounded, plain = (translator_of(tokenizer, model=model, batch_tokens=4096, **settings) for _ in range(2))
     engine = engine_of(plain)
     assert isinstance(engine.decoder, RoundedDecoder)
     engine.decoder = engine.decoder.decoder

@@ -205,11 +205,11 @@ class TorchEngine:
         )
         if self.pool is None or len(segments) < self.pool.n_workers * SENTENCES_PER_WORKER:
             return most
-        allowed = most(1)  # padded source tokens
         lengths = [len(segment.ids) + 1 for segment in segments]
+        allowed = max(1, most(max(lengths))) * max(lengths)  # padded source tokens
         rounds = math.ceil(sum(lengths) / (allowed * self.pool.n_workers))
         equal = min(allowed, math.ceil(sum(lengths) / (rounds * self.pool.n_workers)) + max(lengths))
-        return lambda n_source: equal // n_source
+        return lambda n_source: min(most(n_source), equal // n_source)
 
     def _bucket(self, segment: Segment, config: DecodeConfig) -> int:
         """The length that a source is padded to in batch-invariant mode."""

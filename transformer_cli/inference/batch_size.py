@@ -1,10 +1,10 @@
 """How many sentences a batch has without gradients: from the memory of a GPU, or as `batch_tokens` says.
 
-On a CPU larger batches are not faster, and auto is a constant. On a GPU they are, up to some thousands of rows. Should
-the estimate be too high, `models.memory.SplitBatches` halves the batch.
+On a CPU larger batches are hardly faster, and auto is a constant. On a GPU they are, up to some thousands of rows.
+Should the estimate be too high, `models.memory.SplitBatches` halves the batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -19,6 +19,9 @@ from transformer_cli.models.transformer import Transformer
 BatchTokens = int | str  # a number, or auto
 
 CPU_TOKENS = 4096
+# Up to so many beams a batch on a CPU has as many sentences as in greedy search: beam search is 1.08 times as fast as
+# with as many rows. The logits of all rows are so many numbers at most, 128 MiB, if that is not fewer sentences.
+_CPU_BEAMS, _CPU_LOGITS = 4, 1 << 25
 ACCELERATOR_TOKENS = 16_384  # on an accelerator that does not say how much memory is free
 SHARE = 0.25  # of the free memory, which is what the static buffers of CUDA graphs may take for several shapes
 MOST_ROWS = 4096  # of a search: the products of a step have long filled the largest GPU, and longer waits grow
@@ -60,8 +63,12 @@ def sentences_per_batch(
             return rows_that_fit(free, bytes_per_sentence(model, **sizes), n_beams=n_beams)
 
         return most
-    constant = CPU_TOKENS if device.type == "cpu" else ACCELERATOR_TOKENS
-    max_tokens = (constant if batch_tokens == AUTO else int(batch_tokens)) // n_beams
+    if batch_tokens == AUTO and device.type == "cpu":
+        vocabulary = max(len(one.output_embedding.weight) for one in _members(model))
+        few, many = CPU_TOKENS // n_beams, CPU_TOKENS * min(n_beams, _CPU_BEAMS) // n_beams
+        most_sentences = _CPU_LOGITS // (vocabulary * n_beams)
+        return lambda n_source: max(few // n_source, min(many // n_source, most_sentences))
+    max_tokens = (ACCELERATOR_TOKENS if batch_tokens == AUTO else int(batch_tokens)) // n_beams
     return partial(int.__floordiv__, max_tokens)
 
 
@@ -83,7 +90,7 @@ def bytes_per_sentence(model: AnyModel, *, n_source: int, n_target: int, n_beams
     The logits of each member, and the float32 copies of them that the search makes.
     """
     total, n_vocab = 0, 0
-    for member in model.members if isinstance(model, Ensemble) else [model]:
+    for member in _members(model):
         item = next(member.parameters()).element_size()
         layer, n_layers = member.decoder.layers[0], len(member.decoder.layers)
         attention, cross = layer.self_attention, sum(layer.cross_attention.widths)
@@ -94,6 +101,10 @@ def bytes_per_sentence(model: AnyModel, *, n_source: int, n_target: int, n_beams
         source = n_source * (2 * n_layers * cross + widest(member) + _ACTIVATIONS * d_model)
         total += item * (target + source) + 4 * n_vocab * n_beams
     return total + 4 * VOCABULARY_COPIES * n_vocab * n_beams
+
+
+def _members(model: AnyModel) -> Sequence[Transformer]:
+    return model.members if isinstance(model, Ensemble) else [model]
 
 
 def widest(model: Transformer) -> int:

@@ -410,6 +410,13 @@ def by_position(x_GHME: Tensor) -> Tensor:
     return empty_by_position(x_GHME, n_groups, n_heads, n_positions, width).copy_(x_GHME)
 
 
+def rows_of_memory(x_GHME: Tensor) -> Tensor:
+    """The memory that `empty_by_position` has allocated on a CPU: a row for each group at each position, [X, Y]."""
+    position, row = x_GHME.stride(2), x_GHME.stride(0)
+    assert (x_GHME.stride(3), row, position % row) == (1, x_GHME.size(1) * x_GHME.size(3), 0), "not by position"
+    return x_GHME.as_strided((x_GHME.size(2) * position // row, row), (row, 1))
+
+
 def of_each_head(mask_G1NM: Tensor, n_heads: int) -> Tensor:
     """A mask as `decode_attention` adds it: on a CPU once for each head, so that no layer has to expand it."""
     return mask_G1NM.expand(-1, n_heads, -1, -1).contiguous() if mask_G1NM.is_cpu else mask_G1NM
@@ -442,12 +449,11 @@ def reorder_groups(
     from_K = from_G[to_K]
     for layers in tensors:
         if len(to_K) and layers:
-            # Rows as they are in memory, of one group at one position: torch copies those by far the fastest.
-            n_allocated, n_used = layers[0].stride(2) // layers[0].stride(0), layers[0].size(2) if used is None else used
-            first_M1 = torch.arange(0, n_used * n_allocated, n_allocated)[:, None]
-            rows_from, rows_to = ((first_M1 + which_K).flatten() for which_K in (from_K, to_K))
+            # Twice as fast by rows of memory as by an index of the groups.
+            n_groups = layers[0].stride(2) // layers[0].stride(0)  # allocated
+            first_M1 = torch.arange(0, n_groups * (layers[0].size(2) if used is None else used), n_groups)[:, None]
+            to_X, from_X = (first_M1 + to_K).flatten(), (first_M1 + from_K).flatten()
             for x_GHME in layers:
-                n_columns = x_GHME.stride(0)
-                x_XY = x_GHME.as_strided((x_GHME.size(2) * n_allocated, n_columns), (n_columns, 1))
-                x_XY.index_copy_(0, rows_to, x_XY.index_select(0, rows_from))
+                x_XY = rows_of_memory(x_GHME)
+                x_XY.index_copy_(0, to_X, x_XY.index_select(0, from_X))
         layers[:] = [x_GHME[: len(from_G)] for x_GHME in layers]

@@ -40,7 +40,7 @@ def largest_sums(before_BN: Tensor, x_RV: Tensor, n: int) -> tuple[Tensor, Tenso
         ids_Bn = top.indices.view(n_sentences, -1).gather(1, at_Bn)
         return sums_Bn, ids_Bn, at_Bn.div(top.indices.size(1), rounding_mode="floor")
     n_in_chunks = n_chunks * CHUNK
-    x_RCK = x_RV[:, :n_in_chunks].unflatten(1, (n_chunks, CHUNK))
+    x_RCK = x_RV[:, :n_in_chunks].view(-1, n_chunks, CHUNK)
     heads_BC = (before_BN.reshape(-1, 1) + x_RCK.amax(dim=2)).view(n_sentences, -1)  # [R, C] -> [B, N·C]
     chunk_Bn = heads_BC.topk(n, sorted=False).indices
     hypothesis_Bn = chunk_Bn.div(n_chunks, rounding_mode="floor")

@@ -13,7 +13,13 @@ from torch import Tensor, nn
 
 from transformer_cli.config.model import ModelConfig, Positions
 from transformer_cli.errors import CheckpointError, ConfigError
-from transformer_cli.models.embeddings import LearnedPositions, RotaryPositions, SinesAndCosines, SinusoidalPositions, sinusoid_table
+from transformer_cli.models.embeddings import (
+    LearnedPositions,
+    RotaryPositions,
+    SinesAndCosines,
+    SinusoidalPositions,
+    sinusoid_table,
+)
 from transformer_cli.models.layouts import PaddedLayout
 from transformer_cli.models.transformer import Stack, make_positions
 
