@@ -120,8 +120,8 @@ class DecodeConfig:
     )
     batch_tokens: Any = key(
         AUTO,
-        "Padded source tokens × beam_size of one batch; lower it to save memory. auto: 4096 on a CPU, for each of up to"
-        " 4 beams; what fits a GPU.",
+        "Padded source tokens × beam_size of one batch; lower it to save memory. auto: 4096 on a CPU, 8192 with a beam;"
+        " what fits a GPU.",
         low=1,
         auto=True,
         affects="speed",
