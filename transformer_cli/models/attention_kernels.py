@@ -14,8 +14,9 @@ from torch import Tensor
 
 from transformer_cli.models.triton_support import triton_runs
 
-# Multiplications of one batched product, below which torch computes it on a CPU in a loop without vector instructions.
-_PLAIN_LOOP = 400
+# Multiplications of one batched product, below which torch computes it on a CPU in a loop without vector instructions:
+# for more than a few such products, sums of all of them at once are faster.
+_PLAIN_LOOP, _FEW_PRODUCTS = 400, 16
 # Numbers of a vector: torch's softmax takes those of a shorter row one by one, from so many scores on eight times as
 # long as padded rows.
 _VECTOR, _MANY_SCORES = 16, 512
@@ -106,7 +107,7 @@ def decode_attention(q_GNHE: Tensor, k_GHME: Tensor, v_GHME: Tensor, mask_GHNM: 
         return y_GHNE.transpose(1, 2)
     # So few queries are two batched products of small matrices; torch's fused kernel for CPUs is made for many.
     n_groups, n_queries, n_heads, width = q_GNHE.shape
-    if n_queries == 1 and k_GHME.size(2) * width < _PLAIN_LOOP:
+    if n_queries == 1 and n_groups * n_heads > _FEW_PRODUCTS and k_GHME.size(2) * width < _PLAIN_LOOP:
         scores_GHM = (q_GNHE.transpose(1, 2) * k_GHME).sum(-1).mul_(width**-0.5)
         if mask_GHNM is not None:
             scores_GHM += mask_GHNM.squeeze(2)
