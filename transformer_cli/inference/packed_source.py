@@ -7,7 +7,6 @@ Shapes: B sentences, S source, K tokens of a part, H heads, E head width.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import torch
@@ -25,22 +24,6 @@ _MULTIPLE = 64
 _WORTH_A_CALL = 8
 
 
-@dataclass
-class _Part:
-    """Some sentences of a batch, in the order of `sentences`; `lengths` are theirs."""
-
-    sentences: list[int]
-    lengths: list[int]
-
-    @property
-    def n_tokens(self) -> int:
-        return sum(self.lengths)
-
-    def layout(self, n_fillers: int) -> PackedLayout:
-        groups = [(len(list(equal)), length) for length, equal in groupby(self.lengths)]
-        return PackedLayout.of_groups([*groups, *([(n_fillers, 1)] if n_fillers else [])], torch.device("cpu"))
-
-
 def project_packed_memory(model: Transformer, source_BS: Tensor) -> list[KeysAndValues] | None:
     """Keys and values of the source for each decoder layer, [B, S, H, E]; None where packing would not pay.
 
@@ -49,14 +32,17 @@ def project_packed_memory(model: Transformer, source_BS: Tensor) -> list[KeysAnd
     is_real_BS = source_BS != model.source_pad_id
     lengths = is_real_BS.sum(dim=1).tolist()
     n_padding = source_BS.numel() - sum(lengths)
-    if n_padding <= _WORTH_A_CALL * len(set(lengths)) or bool((is_real_BS[:, 1:] > is_real_BS[:, :-1]).any()):
+    is_worth_it = any(lengths) and n_padding > _WORTH_A_CALL * len(set(lengths))
+    if not is_worth_it or bool((is_real_BS[:, 1:] > is_real_BS[:, :-1]).any()):  # padding between tokens
         return None
     n_sentences, n_source = source_BS.shape
     memory: list[KeysAndValues] = []
-    for part in _parts(lengths):
-        row_K = torch.tensor(part.sentences).repeat_interleave(torch.tensor(part.lengths))
-        n_fillers = -len(row_K) % _MULTIPLE
-        layout = part.layout(n_fillers)
+    for sentences in _parts(lengths):
+        part = [lengths[sentence] for sentence in sentences]
+        n_fillers = -sum(part) % _MULTIPLE
+        groups = [(len(list(equal)), length) for length, equal in groupby(part)] + [(n_fillers, 1)] * (n_fillers > 0)
+        layout = PackedLayout.of_groups(groups, source_BS.device)
+        row_K = torch.tensor(sentences).repeat_interleave(torch.tensor(part))
         position_K = layout.positions[: len(row_K)]
         ids_K = F.pad(source_BS[row_K, position_K], (0, n_fillers), value=model.source_pad_id)
         found = model.decoder.project_memory(model.encode(ids_K, layout))
@@ -68,18 +54,17 @@ def project_packed_memory(model: Transformer, source_BS: Tensor) -> list[KeysAnd
     return memory
 
 
-def _parts(lengths: Sequence[int]) -> Iterator[_Part]:
-    """The sentences that have tokens, the longest first."""
-    part = _Part([], [])
-    for sentence in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
-        length = lengths[sentence]
-        if part.sentences and part.n_tokens + length > _MOST_TOKENS:
+def _parts(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """The sentences that have tokens, the longest first, so many at a time as a part has."""
+    part: list[int] = []
+    n_tokens = 0
+    for sentence in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
+        if part and n_tokens + lengths[sentence] > _MOST_TOKENS:
             yield part
-            part = _Part([], [])
-        if length:
-            part.sentences.append(sentence)
-            part.lengths.append(length)
-    if part.sentences:
+            part, n_tokens = [], 0
+        part.append(sentence)
+        n_tokens += lengths[sentence]
+    if part:
         yield part
 
 
