@@ -38,7 +38,7 @@ from transformer_cli.decoding.search import (
 from transformer_cli.decoding.search.automaton import automaton
 from transformer_cli.decoding.search.constraints import unsatisfied_terms
 from transformer_cli.decoding.search.loop import may_swap
-from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest, largest_sums
+from transformer_cli.decoding.search.top_k import CHUNK, FEW, NEAR_TIE, largest, largest_sums, largest_two
 
 NO_CONSTRAINTS = Constraints()
 LONGEST = 4  # tokens; an end after at most three words, of which there are four: 85 finished sentences
@@ -441,6 +441,22 @@ def test_the_largest_are_those_that_a_sort_finds(n_vocab: int, distinct: int) ->
     assert values_R9.equal(x_RV.sort(dim=1, descending=True).values[:, :9])
     assert values_R9.equal(x_RV.gather(1, ids_R9))
     assert all(len(set(row)) == 9 for row in ids_R9.tolist())
+
+
+@each("n_vocab", [30, 2 * FEW, 8 * CHUNK, 8 * CHUNK + 3, CHUNK * 40 + 7])
+@each("distinct", [2, 10**6])
+def test_the_two_largest_are_those_that_a_sort_finds(n_vocab: int, distinct: int) -> None:
+    generator = torch.Generator().manual_seed(n_vocab)
+    x_RV = torch.randint(distinct, (2 * FEW // n_vocab + 30, n_vocab), generator=generator).float()
+    x_RV[0, ::2] = -math.inf
+    for row, last in enumerate((1, 2, 3, 4, 15, CHUNK, CHUNK + 1), start=1):  # the largest near the end
+        last = min(last, n_vocab // 2)
+        x_RV[row, -last], x_RV[row, -2 * last] = 2.0 * distinct, 2.0 * distinct - row
+    before_RV = x_RV.clone()
+    first_R, second_R, ids_R = largest_two(x_RV)
+    assert torch.stack([first_R, second_R], dim=1).equal(x_RV.sort(dim=1, descending=True).values[:, :2])
+    assert first_R.equal(x_RV.gather(1, ids_R[:, None]).squeeze(1))
+    assert x_RV.equal(before_RV)
 
 
 @each("n_vocab", [30, 2 * FEW, 8 * CHUNK + 3, CHUNK * 40 + 7])

@@ -17,7 +17,7 @@ from transformer_cli.decoding.search.registry import SearchMethod, register_sear
 from transformer_cli.decoding.search.request import Hypothesis, SearchRequest
 from transformer_cli.decoding.search.scores import Length, Scoring
 from transformer_cli.decoding.search.steps import SearchState, StepResult
-from transformer_cli.decoding.search.top_k import is_near_tie, largest
+from transformer_cli.decoding.search.top_k import is_near_tie, largest_two
 from transformer_cli.decoding.search.trace import TraceRecorder
 
 
@@ -46,9 +46,9 @@ register_search(SearchMethod("greedy", greedy_search, has_trace=True))
 
 
 def likeliest(near_tie: float, state: SearchState, log_p_RV: Tensor, length: Length, exact: bool) -> Choice:
-    log_p_R2, ids_R2 = largest(log_p_RV, 2)
-    ids_R = log_p_RV.max(dim=-1).indices if exact else ids_R2[:, 0]  # of equals the first, as torch promises for max
-    first_R, second_R = log_p_R2.unbind(dim=1)
+    first_R, second_R, ids_R = largest_two(log_p_RV)
+    if exact:
+        ids_R = log_p_RV.max(dim=-1).indices  # of equals the first, as torch promises
     return Choice(ids_R, is_near_tie(first_R, second_R, near_tie), None if exact else (first_R == second_R).any())
 
 

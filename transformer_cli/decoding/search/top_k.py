@@ -3,6 +3,8 @@
 Shapes: R rows, V vocabulary.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,28 @@ def largest(x_RV: Tensor, n: int) -> tuple[Tensor, Tensor]:
         return top.values, top.indices
     values_Rn, ids_Rn, _ = largest_sums(x_RV.new_zeros(1, 1).expand(len(x_RV), 1), x_RV, n)
     return values_Rn, ids_Rn
+
+
+def largest_two(x_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The two largest of each row, in order, and the index of the first; of equals any.
+
+    The first is in the chunk with the largest maximum, and so is the second, or it is the maximum of another one.
+    """
+    n_vocab = x_RV.size(1)
+    if is_small(x_RV, 2):
+        top = x_RV.topk(2)
+        return top.values[:, 0], top.values[:, 1], top.indices[:, 0]
+    n_in_chunks = n_vocab - n_vocab % CHUNK
+    heads_RC = x_RV[:, :n_in_chunks].view(len(x_RV), -1, CHUNK).amax(dim=2)
+    if n_in_chunks < n_vocab:
+        heads_RC = torch.cat([heads_RC, x_RV[:, n_in_chunks:].amax(dim=1, keepdim=True)], dim=1)
+    heads_R2, chunk_R2 = heads_RC.topk(2)
+    from_R = (chunk_R2[:, 0] * CHUNK).clamp_(max=n_vocab - CHUNK)  # what is left behind the chunks is shorter
+    at_R = torch.arange(0, x_RV.numel(), n_vocab, device=x_RV.device) + from_R
+    chunk_RK = x_RV.reshape(-1).unfold(0, CHUNK, 1).index_select(0, at_R)
+    first_R1, which_R1 = chunk_RK.max(dim=1, keepdim=True)
+    second_R = torch.maximum(chunk_RK.scatter_(1, which_R1, -math.inf).amax(dim=1), heads_R2[:, 1])
+    return first_R1.squeeze(1), second_R, from_R + which_R1.squeeze(1)
 
 
 def largest_sums(before_BN: Tensor, x_RV: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
