@@ -1,6 +1,7 @@
 """`tfm bench students`: quality, speed and size of models by each engine, in turn on one text."""
 
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,9 @@ from transformer_cli.models.exported import Exported
 from transformer_cli.models.file import ModelFile
 
 LINES_ALONE = 50  # lines that are also translated one at a time
+# Kernels that oneDNN keeps: one model has some 400, and of several in turn more than the 1,024 that it keeps by itself
+# would be compiled anew in each round, which no translation with one of them does.
+_KERNELS = 1 << 14
 _COLUMNS = (
     *("model", "engine", "search", "threads", "MB", "loaded in", "source tokens/s", "one: p50, p99 ms"),
     *("BLEU", "chrF", "Pareto"),
@@ -88,6 +92,7 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
     lines, references = lines[: config.n_lines], None if references is None else references[: config.n_lines]
     if config.picture is not None:
         check_picture(Path(config.picture))
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(_KERNELS))  # read before its first product
     greedy = replace(config.decode, search="greedy", beam_size=1, n_best=1, shortlist=None)
     models = [open_models(checkpoint, runs=config.runs, decode=greedy) for checkpoint in config.checkpoints]
     for model, *_ in (opened.models for opened in models):  # what cannot be measured is refused before anything is
