@@ -87,8 +87,8 @@ def test_what_a_command_reaches_stays_small() -> None:
     """The translator can be held in the head: `scripts/house` prints the sizes."""
     sizes = {command: size_of(reached_from(f"commands.{command}", imports())) for command in ("translate", "train")}
     assert sizes["translate"].modules <= 132
-    assert sizes["translate"].lines <= 20_810
-    assert sizes["train"].lines <= 39_000  # of which 5,000 read and clean text, and 600 are kernels and graphs of a GPU
+    assert sizes["translate"].lines <= 20_860
+    assert sizes["train"].lines <= 39_050  # of which 5,000 read and clean text, and 600 are kernels and graphs of a GPU
 
 
 def addon_of(module: str) -> str:
