@@ -163,6 +163,7 @@ def test_batch_invariance_is_timed(tree: Path) -> None:
 def test_implementations_are_timed(tree: Path) -> None:
     assert len(rows(start(tree, "bench_choices.py", "1"))) > 5
     assert len(rows(start(tree, "bench_choices.py", "search", "1"))) > 20
+    assert len(rows(start(tree, "bench_choices.py", "steps", "1"))) == 5
 
 
 @pytest.mark.slow
