@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import multiprocessing
 import random
 import sys
@@ -102,6 +103,21 @@ def found(shared: SharedEngine, *sources: Sequence[int], config: DecodeConfig = 
         for segment, of_it in zip(batch, hypotheses, strict=True)
     }
     return [results[n] for n in range(len(sources))]
+
+
+class LateCall(Call):
+    """A call of a thread whose deadline is 50 ms after `begun`, however slow the machine is until then."""
+
+    def __init__(self) -> None:
+        super().__init__(deadline=math.inf)
+        self.begun = threading.Event()
+
+    @property
+    def remaining(self) -> float | None:
+        assert self.begun.wait(SOON)
+        if self.deadline == math.inf:
+            self.deadline = time.monotonic() + 0.05
+        return super().remaining
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -386,10 +402,11 @@ def test_calls_that_are_over_leave_the_queue(is_late: bool) -> None:
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(found, shared, [1])
         engine.wait(1)
-        call = Call(deadline=time.monotonic() + 0.05 if is_late else None)
+        call = LateCall() if is_late else Call()
         over, other = pool.submit(found, shared, [2], [3], call=call), pool.submit(found, shared, [3])
         until(lambda: shared.n_waiting == 2)
-        if is_late:
+        if isinstance(call, LateCall):
+            call.begun.set()
             with pytest.raises(GoneError):  # at its time, though the engine is busy
                 over.result(SOON)
         call.is_cancelled = True
@@ -419,13 +436,16 @@ class LongSearch(FakeEngine):
 
 @pytest.mark.parametrize("is_late", [True, False])
 def test_a_search_that_no_one_waits_for_any_more_ends_and_is_not_kept(is_late: bool) -> None:
-    engine, call = LongSearch(), Call(deadline=time.monotonic() + 0.05) if is_late else Call()
+    engine, call = LongSearch(), LateCall() if is_late else Call()
     engine.gate.clear()
     shared = SharedEngine(engine)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(found, shared, [1], call=call)
         engine.wait(1)
-        call.is_cancelled = call.is_cancelled or not is_late
+        if isinstance(call, LateCall):
+            call.begun.set()
+        else:
+            call.is_cancelled = True
         with pytest.raises(GoneError):
             asked.result(SOON)
     until(lambda: not shared._queue.running)  # who asks before would get the result of this search
