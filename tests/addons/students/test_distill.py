@@ -146,6 +146,15 @@ def test_the_table_is_of_the_test_text(
     assert load_config("bench", [], flags=settings).checkpoints == ["a", "b"]
 
 
+def test_the_table_has_the_tokenizer_of_bleu_that_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    flags = {"teacher": "teacher.safetensors", "input": "in.en"}
+    for given, name in ((["data.bleu_tokenize=char"], "char"), ([], None)):
+        config = load_config("distill", given, flags=flags)
+        settings = table_settings(config, ["a", "b"], ("en", "zh"), (Path("o/text.en"), Path("o/text.zh")))
+        assert load_config("bench", [], flags=settings).data.bleu_tokenize == name
+
+
 @each(
     "arguments, message",
     [

@@ -114,6 +114,7 @@ def table_settings(
         "rounds": 1,
         "source_lang": languages[0],
         "target_lang": languages[1],
+        "data.bleu_tokenize": config.data.bleu_tokenize,
         "device": "cpu",  # which students are for
     }
     return without_unset(settings)
