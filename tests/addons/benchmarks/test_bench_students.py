@@ -81,6 +81,7 @@ def test_a_shortlist_is_measured_beside_the_search_without(folder: Path) -> None
         "m/a.safetensors": ["beam 4", "greedy", "beam 4, shortlist", "greedy, shortlist"],
         "b.safetensors": ["beam 4", "greedy"],
     }
+    assert b"\nm/a.safetensors, b.safetensors: not measured by firefox: " in ran.out
     assert b"b.safetensors is not measured with a shortlist: decode.shortlist=shortlist.safetensors: no such" in ran.out
 
 

@@ -103,11 +103,13 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
     without = without_shortlist(models, config)
     found.notes += [f"{name} is not measured with a shortlist: {why}" for name, why in without.items()]
     contenders: list[Contender] = []
+    left_out: dict[str, list[str]] = {}
     for threads in thread_counts(device):
         with n_threads(threads):
-            opened = list(_opened(config, device, threads, set(without), found.notes if threads == 1 else []))
+            opened = list(_opened(config, device, threads, set(without), left_out))
             measure_in_turn(opened, lines, config.rounds, device)
             contenders += opened
+    found.notes += [f"{', '.join(names)}: not measured by {why}" for why, names in left_out.items()]
     for one in contenders:
         _score(one, config, references)
     mark_best(contenders)
@@ -168,11 +170,12 @@ def n_threads(n: int) -> Iterator[None]:
 
 
 def _opened(
-    config: BenchConfig, device: torch.device, threads: int, without: set[str | None], notes: list[str]
+    config: BenchConfig, device: torch.device, threads: int, without: set[str | None], left_out: dict[str, list[str]]
 ) -> Iterator[Contender]:
-    """Each model with each engine that runs it, and each search that this has; why not is a note.
+    """Each model with each engine that runs it, and each search that this has.
 
-    Those `without` a shortlist are measured without.
+    Those `without` a shortlist are measured without. `left_out` gets the engine that cannot run a model with the
+    reason, and the models that it is the reason for.
     """
     known = engine_names()
     members = tuple(str(name) for name in config.checkpoints[: config.ensemble])
@@ -191,9 +194,10 @@ def _opened(
                 except (ConfigError, EnvironmentFault, CheckpointError) as error:
                     if engine == TORCH:
                         raise
-                    note = f"{name_of(checkpoint) or 'the newest run'} is not measured by {engine}: {error}"
-                    if note not in notes and decode.search == "greedy":
-                        notes.append(note)
+                    models = left_out.setdefault(f"{engine}: {error}", [])
+                    model = name_of(checkpoint) or "the newest run"
+                    if decode.search == "greedy" and model not in models:
+                        models.append(model)
 
 
 def _searches(decode: DecodeConfig) -> Iterator[tuple[str, DecodeConfig]]:
