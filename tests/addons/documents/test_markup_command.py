@@ -56,6 +56,23 @@ def test_a_document_without_text_is_copied_with_a_warning(folder: Path, format_n
     assert f"standard input: has no text to translate as format={format_name}" in ran.err.decode()
 
 
+@pytest.mark.parametrize(
+    ("data", "n_lines"),
+    [
+        ("the cat\n\na dog\r\nthe milk\n", 3),
+        ("\ufeffthe cat\na dog", 2),
+        ("the cat\n", 0),
+        ("<p>the cat\na dog</p>\n", 0),
+        ("the cat<br>\na dog\n", 0),
+    ],
+)
+def test_plain_text_whose_lines_are_one_text_has_a_warning(folder: Path, data: str, n_lines: int) -> None:
+    ran = run([*OPTIONS, "--format", "html"], folder, stdin=data.encode())
+    said = f"standard input: its {n_lines} lines were one text, as format=html has it. Leave --format out"
+    assert ran.code == 0
+    assert ("were one text" in ran.err.decode(), said in ran.err.decode()) == (n_lines > 0, n_lines > 0)
+
+
 @pytest.mark.parametrize(("mark", "encoding"), [(b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be")])
 def test_a_document_in_utf_16_stays_so(folder: Path, mark: bytes, encoding: str) -> None:
     text = '<meta charset="UTF-16"><p>the cat</p>\r\n'

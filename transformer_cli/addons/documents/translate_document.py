@@ -29,7 +29,7 @@ from transformer_cli.decoding.translator import Translator
 from transformer_cli.errors import ConfigError, FlaggedError, quoted
 from transformer_cli.logs import LOGGER
 from transformer_cli.models.device import choose_device
-from transformer_cli.text_io import STDIN, STDOUT, open_input, open_output, write_bytes
+from transformer_cli.text_io import BOM, STDIN, STDOUT, open_input, open_output, write_bytes
 
 _REPORT_HEAD = ("place", "flags", "source", "translation")
 _N_SHOWN = 5  # texts that a warning shows
@@ -71,12 +71,27 @@ def translate_file(form: Format, config: TranslateConfig) -> None:
         if report is not None:
             write_bytes(report, "".join(map(_tsv, [_REPORT_HEAD, *rows])).encode(), config.report or "")
     units = [unit for one in documents for unit in one.units]
+    if (n_lines := lines_of_one_text(data, units)) > 1:
+        LOGGER.warning(
+            "%s: its %d lines were one text, as format=%s has it. Leave --format out to translate each line by itself",
+            config.input or STDIN,
+            n_lines,
+            config.format,
+        )
     _log(units, config)
     if config.fail_on_flags and rows:
         where = f"see {shown(config.report)}" if config.report else "add --report FILE to see which"
         raise FlaggedError(
             f"{config.output or STDOUT}: {len(rows):,} of {len(units):,} texts have flags. Check them: {where}"
         )
+
+
+def lines_of_one_text(data: bytes, units: Sequence[TranslatedUnit]) -> int:
+    """How many lines with text a document has that is nothing but one text, as plain text read as HTML is; else 0."""
+    if len(units) != 1:
+        return 0
+    lines = [line for line in data.split(b"\n") if line.strip()]
+    return len(lines) if b" ".join(data.removeprefix(BOM).split()) == " ".join(units[0].source.split()).encode() else 0
 
 
 def _report_rows(opened: OpenFile, documents: Sequence[TranslatedDocument]) -> Iterator[tuple[str, ...]]:
