@@ -281,6 +281,12 @@ def test_a_text_on_the_command_line_is_a_line_to_translate(tmp_path: Path) -> No
     refused([*command, "a b", "--input", "news"], tmp_path, code=2, says=["--input news", "Leave one"])
 
 
+def test_what_no_engine_does_is_refused_once(tmp_path: Path) -> None:
+    model = str(ROOT / "tests" / "golden" / "format-1" / "joint-post.safetensors")
+    command = ["translate", "--checkpoint", model, "device=cpu", "decode.precision=bf16", "a b"]
+    refused(command, tmp_path, code=5, says=["decode.precision=bf16: needs a GPU"])
+
+
 def test_garbage_is_not_looked_for_in_the_model_while_lines_are_translated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,9 +56,11 @@ def open_translator(
     except (CheckpointError, EnvironmentFault) as error:
         if not may_choose or opened.engine == TORCH or isinstance(opened.models[0], Exported):
             raise
-        LOGGER.warning("%s. So engine=torch", error)
+        why = str(error)
     opened = replace(opened, engine=TORCH)
-    return opened, open_it(opened, parallel=True)
+    translator = open_it(opened, parallel=True)  # which may refuse for the same reason, that is then said once
+    LOGGER.warning("%s. So engine=torch", why)
+    return opened, translator
 
 
 def _is_faster(opened: Opened, *, is_typed: bool) -> bool:
