@@ -140,12 +140,14 @@ def test_every_sentence_of_a_long_line_is_chosen_for_itself() -> None:
     ("options", "says"),
     [
         ({"n_samples": 1}, r"decode\.n_samples=1: out of range"),
+        ({"search": "greedy"}, r"decode\.n_samples=8: of minimum Bayes risk decoding, not decode\.search=greedy"),
+        ({"search": "sample"}, r"decode\.n_samples=8: .*Choose decode=mbr, or leave it out"),
         ({"n_best": 9}, r"decode\.n_best=9: more than decode\.n_samples=8"),
         ({"beam_size": 4}, r"decode\.beam_size=4: needs decode\.search=beam, not mbr"),
     ],
-    ids=["one sample", "too many best", "beam"],
+    ids=["one sample", "greedy", "sampling", "too many best", "beam"],
 )
-def test_E4_settings_that_do_not_go_together_are_refused(options: dict[str, int], says: str) -> None:
+def test_E4_settings_that_do_not_go_together_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         check_search(DecodeConfig(**{**MBR, **options}))
 

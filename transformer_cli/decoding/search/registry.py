@@ -99,6 +99,11 @@ def check_search(config: DecodeConfig) -> None:
             f"decode.search={method.name}: decode.temperature, decode.top_k and decode.top_p need sampling."
             " Choose decode=sample, or leave them out"
         )
+    if "n_samples" not in method.options and config.n_samples != DecodeConfig.n_samples:
+        raise ConfigError(
+            f"decode.n_samples={config.n_samples}: of minimum Bayes risk decoding, not decode.search={method.name}."
+            " Choose decode=mbr, or leave it out; --n-best sets how many translations decode=sample draws"
+        )
     if config.n_best <= method.rows_per_sentence(config):
         return
     if method.rows_key is None:
