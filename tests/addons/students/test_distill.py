@@ -1,5 +1,7 @@
 """`tfm distill`: the text, the student, its shortlist and its export, each made once and kept."""
 
+import json
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +12,22 @@ import pytest
 from tests.support.contract import Ran, refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
+from transformer_cli.addons.students import run_distill
 from transformer_cli.addons.students.distillation import languages_of_student, with_recipe
-from transformer_cli.addons.students.run_distill import WITH_RANKS, exported_from, table_settings, training_of
+from transformer_cli.addons.students.run_distill import (
+    WITH_RANKS,
+    exported_from,
+    is_newer,
+    make_text,
+    table_settings,
+    training_of,
+)
 from transformer_cli.addons.synthesis.steps import refuse_ranks
 from transformer_cli.config.compose import load_config
 from transformer_cli.data.hashes import file_sha256
 from transformer_cli.errors import ConfigError
 from transformer_cli.models.file import read_model
+from transformer_cli.models.locate import EXPORT_FILE
 
 QUICK = [
     "recipe=auto",
@@ -185,3 +196,55 @@ def test_a_recipe_that_is_named_stays(folder: Path, monkeypatch: pytest.MonkeyPa
     flags = {"teacher": "teacher.safetensors", "input": "in.en"}
     assert "recipe=student" in with_recipe([], flags)
     assert "recipe=student" not in with_recipe(["recipe=small"], flags)
+
+
+def test_an_export_whose_files_are_not_all_there_is_not_the_one_that_was_made(tmp_path: Path) -> None:
+    facts = {"model_sha256": "ab", "files": {"lex.s2t.bin": "cd"}}
+    (tmp_path / EXPORT_FILE).write_text(json.dumps(facts))
+    assert exported_from(tmp_path) is None
+    (tmp_path / "lex.s2t.bin").touch()
+    assert exported_from(tmp_path) == "ab"
+
+
+def test_a_shortlist_that_was_written_after_the_export_is_newer(tmp_path: Path) -> None:
+    export, shortlist = tmp_path / EXPORT_FILE, tmp_path / "shortlist"
+    export.touch()
+    assert not is_newer(shortlist, export)
+    shortlist.touch()
+    for seconds, expected in ((1, True), (-1, False)):
+        os.utime(shortlist, ns=(0, export.stat().st_mtime_ns + seconds * 10**9))
+        assert is_newer(shortlist, export) is expected
+
+
+@each(
+    "said, was_there, expected",
+    [
+        (
+            "o/text.fr: was made before with these settings, and was edited since. Add --overwrite to",
+            True,
+            "Put it back",
+        ),
+        (
+            "o/text.fr: exists already. Add --overwrite, or choose another --output",
+            False,
+            "already. Choose another --o",
+        ),
+        ("o/text.json: exists already. Add --overwrite, or", True, "holds the student of another teacher, text, beam"),
+        ("in.en: no text. Choose another --input", False, "in.en: no text. Choose another --input"),
+    ],
+)
+def test_a_text_that_cannot_be_made_is_refused_with_its_own_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, was_there: bool, expected: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise ConfigError(said)
+
+    monkeypatch.setattr(run_distill, "step", refuse)
+    (tmp_path / "text.json").unlink(missing_ok=True)
+    if was_there:
+        (tmp_path / "text.json").write_text("{}")
+    config = load_config("distill", [], flags={"teacher": "t", "input": "in.en", "output": str(tmp_path)})
+    with pytest.raises(ConfigError) as caught:
+        make_text(config, tmp_path, ("en", "fr"))
+    assert expected in str(caught.value)
+    assert "--overwrite" not in str(caught.value)

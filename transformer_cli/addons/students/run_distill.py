@@ -70,8 +70,11 @@ def make_text(config: DistillConfig, folder: Path, languages: Pair) -> None:
     try:
         made = step("augment", _of_teacher(config, folder, languages), augmented)
     except ConfigError as error:
+        what, advice, _ = str(error).partition(". Add --overwrite")
+        if "was made before with these settings" in what:
+            raise ConfigError(f"{what}. Put it back as it was, or choose another --output") from error
         if not was_there:
-            raise
+            raise ConfigError(f"{what}. Choose another --output" if advice else what) from error
         raise ConfigError(
             f"--output {config.output}: holds the student of another teacher, text, beam or engine. Choose another"
             " --output"
@@ -158,7 +161,9 @@ def write_shortlist(text: tuple[Path, Path], path: Path) -> None:
 def export_student(program: str, folder: Path, model: Path) -> None:
     """The student for the program that runs it fastest, unless that export is there or the program is not."""
     output, package = folder / program, EXPORTERS[program].packages[0]
-    if exported_from(output) == file_sha256(model):
+    holds_shortlist = program == "firefox"
+    is_made = exported_from(output) == file_sha256(model)
+    if is_made and not (holds_shortlist and is_newer(model.parent / SHORTLIST_FILE, output / EXPORT_FILE)):
         LOGGER.info("%s: made before, of the same model", output)
         return
     try:
@@ -173,10 +178,14 @@ def export_student(program: str, folder: Path, model: Path) -> None:
     step("export", settings, run_export)
 
 
+def is_newer(file: Path, other: Path) -> bool:
+    return file.is_file() and file.stat().st_mtime_ns > other.stat().st_mtime_ns
+
+
 def exported_from(folder: Path) -> str | None:
-    """The hash of the model that an export was made of; None where there is none."""
+    """The hash of the model that an export was made of; None where there is none, or a file of it has gone."""
     try:
         facts = json.loads((folder / EXPORT_FILE).read_bytes())
-        return str(facts["model_sha256"])
+        return str(facts["model_sha256"]) if all((folder / name).is_file() for name in facts["files"]) else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
