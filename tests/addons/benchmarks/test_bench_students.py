@@ -13,7 +13,8 @@ from tests.addons.interop.toy_languages import nllb
 from tests.support.contract import refused, run
 from tests.support.each import each
 from tests.toy.run import model_file, packed, sentences
-from transformer_cli.addons.benchmarks.students import Contender, mark_best, measure_in_turn
+from transformer_cli.addons.benchmarks.students import Contender, _opened, mark_best, measure_in_turn
+from transformer_cli.config.compose import load_config
 from transformer_cli.decoding.shortlist import SHORTLIST_FILE, Shortlist
 
 
@@ -149,7 +150,12 @@ def test_the_tokens_are_counted_by_one_vocabulary() -> None:
     "arguments, message",
     [
         ([], "source: not given"),
-        (["source=text", "picture=p.txt"], "picture=p.txt: no picture by its name"),
+        (["source=text", "reference=reference", "picture=p.txt"], "picture=p.txt: no picture by its name"),
+        (["source=text", "picture=p.svg"], "picture=p.svg: shows BLEU"),
+        (
+            ["source=text", "reference=reference", "picture=a/p.svg"],
+            "no such folder. Create it, or choose another pict",
+        ),
         (["source=text", "--checkpoint", "none"], "none: no such file"),
         (["source=text", "reference=longer", "n_lines=2"], "longer: has 6 lines, text 5"),
         (["source=empty"], "empty: is empty"),
@@ -159,8 +165,18 @@ def test_the_tokens_are_counted_by_one_vocabulary() -> None:
 def test_what_does_not_fit_is_refused(folder: Path, arguments: list[str], message: str) -> None:
     (folder / "longer").write_text((folder / "text").read_text() + "a\n")
     (folder / "empty").touch()
-    code = 4 if "none" in arguments else 3 if "source=empty" in arguments or "n_lines=2" in arguments else 2
+    codes = {"picture=a/p.svg": 5, "none": 4, "source=empty": 3, "n_lines=2": 3}
+    code = next((codes[argument] for argument in arguments if argument in codes), 2)
     refused(["bench", "students", "--checkpoint", "a.safetensors", *arguments], folder, code=code, says=[message])
+
+
+def test_an_engine_that_cannot_search_with_a_beam_is_not_noted_without_a_model(folder: Path) -> None:
+    left_out: dict[str, list[str]] = {}
+    config = load_config("bench", [], flags={"subject": "students", "checkpoint": [str(folder / "a.safetensors")]})
+    opened = list(_opened(config, torch.device("cpu"), 1, set(), left_out))
+    assert {(one.engine, one.search) for one in opened} >= {("torch", "beam 4"), ("torch", "greedy")}
+    assert left_out
+    assert all(models == [str(folder / "a.safetensors")] for models in left_out.values())
 
 
 def test_a_picture_is_of_students_alone(folder: Path) -> None:

@@ -91,6 +91,8 @@ def bench_students(config: BenchConfig, device: torch.device) -> Measured:
         )
     lines, references = lines[: config.n_lines], None if references is None else references[: config.n_lines]
     if config.picture is not None:
+        if references is None:
+            raise ConfigError(f"picture={config.picture}: shows BLEU. Give a translation, as reference=test.de")
         check_picture(Path(config.picture))
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(_KERNELS))  # read before its first product
     greedy = replace(config.decode, search="greedy", beam_size=1, n_best=1, shortlist=None)
@@ -194,10 +196,10 @@ def _opened(
                 except (ConfigError, EnvironmentFault, CheckpointError) as error:
                     if engine == TORCH:
                         raise
-                    models = left_out.setdefault(f"{engine}: {error}", [])
-                    model = name_of(checkpoint) or "the newest run"
-                    if decode.search == "greedy" and model not in models:
-                        models.append(model)
+                    if decode.search == "greedy":  # which every engine has
+                        models = left_out.setdefault(f"{engine}: {error}", [])
+                        model = name_of(checkpoint) or "the newest run"
+                        models += [model] if model not in models else []
 
 
 def _searches(decode: DecodeConfig) -> Iterator[tuple[str, DecodeConfig]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from transformer_cli.errors import ConfigError
 from transformer_cli.extras import imported
 from transformer_cli.files import write_whole
+from transformer_cli.text_io import check_output
 
 FORMS = (".png", ".svg", ".pdf")
 
@@ -24,9 +25,10 @@ class StudentPoint:
 
 
 def check_picture(path: Path) -> None:
-    """Raise ConfigError for another format, and EnvironmentFault where matplotlib is not installed."""
+    """Raise ConfigError for another format, EnvironmentFault without the folder or without matplotlib."""
     if path.suffix not in FORMS:
         raise ConfigError(f"picture={path}: no picture by its name. Name a file .png, .svg or .pdf")
+    check_output(path, "picture", {}, overwrite=True)
     imported("matplotlib", needs="picture=")
 
 
